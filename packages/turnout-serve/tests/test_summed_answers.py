@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -264,6 +265,23 @@ def test_noised_answers_count_towards_the_budget(world, kind):
     assert f"turnout_epsilon {status['privacy']['epsilon']}" in deployed.host.send("GET", "/metrics").body.decode()
     noted = json.loads((deployed.folder / RELEASES).read_text())
     assert (noted["releases"], noted["answers"]) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recorded_sums_with_noise_are_multiples_of_the_grid(world, kind):
+    """Of sums with noise in full precision, the last digits told the exact sum: in no file is anything but multiples."""
+    deployed = there(world, run(KINDS[kind]), checkpoint_every=0.0)
+    ask(deployed)
+    asked = ask(deployed, Question("label_histogram"))
+    (path,) = (deployed.folder / "evaluations").glob("*.parquet")
+    recorded = json.loads(pq.read_schema(path).metadata[b"evaluation"])
+    assert recorded["grid"].keys() == recorded["total"].keys() == recorded["deviations"].keys()
+    for name, total in recorded["total"].items():
+        steps = np.array(total) / recorded["grid"][name]
+        np.testing.assert_allclose(steps, np.rint(steps), rtol=1e-14, atol=1e-9)
+        assert np.abs(steps).max() > 100
+    assert all(isinstance(number, int) for number in asked["figures"]["counts"])
+    assert asked["grid"]["counts"] < asked["deviations"]["counts"] / 2**10
 
 
 def _account(kind, multipliers):
