@@ -79,18 +79,18 @@ def test_comparisons_that_float64_leaves_open_are_decided_by_further_digits():
     """The first 53 digits equal those of the probability; the further ones decide."""
     digits = math.floor(Decimal("-0.125").exp() * 2**53)
     for further, happens in ((0, True), (2**64 - 1, False)):
-        chance = exact.Uniform(digits, lambda further=further: further)
+        chance = exact.Uniform(digits, 53, lambda further=further: further)
         assert exact.happens(chance, lambda _: exact.Fraction(1, 8)) is happens
-    highest = exact.Uniform(2**53 - 1, lambda: 2**64 - 1 - 2**20)  # 1 - 2^-97
+    highest = exact.Uniform(2**53 - 1, 53, lambda: 2**64 - 1 - 2**20)  # 1 - 2^-97
     assert exact.level(highest) == 11
-    assert exact.level(exact.Uniform(0, lambda: 0)) == 0
+    assert exact.level(exact.Uniform(0, 53, lambda: 0)) == 0
 
 
 def test_no_number_is_too_far_out():
     """Random bits near 1 give numbers that no table of float64 probabilities contains."""
-    far = rounded_gaussian(scripted(1.0 - 2.0**-53, 0.5, 0.0), 1, 10, CPU)
+    far = rounded_gaussian(scripted(1.0 - 2.0**-53, 0.5), 1, 10, CPU)
     assert 8 * 2**10 <= abs(far.item()) < 9 * 2**10
-    beyond = exact.Uniform(2**53 - 1, iter([2**64 - 1, 2**64 - 1, 0, 0, 0, 0, 0, 0]).__next__)
+    beyond = exact.Uniform(2**53 - 1, 53, iter([2**64 - 1, 2**64 - 1, 0, 0, 0, 0, 0, 0]).__next__)
     assert exact.level(beyond) >= 15  # a probability of 2^-181
 
 

@@ -1,4 +1,4 @@
-"""Decide by arithmetic of any precision what 53 random bits and float64 leave open."""
+"""Decide by arithmetic of any precision what a few random bits and float64 leave open."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class Uniform:
     """A random number on [0, 1) with as many binary digits as a decision needs.
 
     Args:
-        digits: the first 53 digits as an integer.
+        digits: the first digits as an integer.
+        size: their number.
         more: function that returns 64 further random bits as an integer in [0, 2^64).
     """
 
-    def __init__(self, digits: int, more: Callable[[], int]) -> None:
-        self._digits, self._size, self._more = digits, 53, more
+    def __init__(self, digits: int, size: int, more: Callable[[], int]) -> None:
+        self._digits, self._size, self._more = digits, size, more
 
     def lower(self, size: int) -> Fraction:
         """Return the number cut off after at least `size` digits; the number itself is above by less than ``2^-size``."""

@@ -2,7 +2,7 @@
 
 A number is ``k + x`` with a sign: the integer k >= 0 has a probability proportional to ``exp(-k^2 / 2)``, x is uniform on
 [0, 1), and the pair is accepted with probability ``exp(-x (2 k + x) / 2)`` (Karney, Algorithms N and D). Float64 decides the
-comparisons with random numbers of 53 bits. Those that it cannot decide, about one in 2^30, are decided by
+comparisons with random numbers of 21 to 53 bits. Those that it cannot decide, about one in a million, are decided by
 `turnout.privacy.exact` with further bits. The distributions are therefore exact: no number of the grid is impossible, however
 far out, and probabilities have no rounding error. What remains is the generator of the random bits.
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -43,6 +43,8 @@ Words = Callable[[torch.Tensor, int], torch.Tensor]
 _BLOCK, _BLOCK_ON_GPU = 1 << 16, 1 << 24  # numbers at a time
 _UNSURE = 2.0**-34  # float64 decides comparisons of numbers that differ by more
 _LEVELS = 10  # levels that float64 tells apart; all others are left to exact arithmetic
+_FIRST, _LAST = 12, 21  # the bits that decide most levels, and those that decide most acceptances
+_SIGN = 1 << 10
 _FURTHER = 1 << 32  # the first draw of further bits
 
 
@@ -150,38 +152,59 @@ class _Discrete:
         return value, lambda _: exponent
 
 
-def _thresholds() -> torch.Tensor:
-    """Return the probabilities of at most 0, 1, 2, ... for integers with ``P[k] ~ exp(-k^2 / 2)``."""
+@lru_cache(maxsize=4)
+def _tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the level for each value of the first bits, NaN if further bits decide, and the thresholds between levels.
+
+    Thresholds are the probabilities of at most 0, 1, 2, ... for integers with ``P[k] ~ exp(-k^2 / 2)``.
+    """
     terms = torch.exp(-0.5 * torch.arange(_LEVELS + 5, dtype=torch.float64).square())
-    return (terms.cumsum(0) / terms.sum())[:_LEVELS]
+    thresholds = (terms.cumsum(0) / terms.sum())[:_LEVELS]
+    edges = torch.arange(2**_FIRST + 1, dtype=torch.float64) / 2**_FIRST
+    low, high = torch.bucketize(edges[:-1] - _UNSURE, thresholds), torch.bucketize(edges[1:] + _UNSURE, thresholds)
+    return low.double().where(low == high, torch.nan).to(device), thresholds.to(device)
+
+
+def _levels(bits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the integer k of each candidate, float64, and the rows in which float64 leaves it open."""
+    table, thresholds = _tables(bits.device)
+    level = table[(bits >> (64 - _FIRST)) & (2**_FIRST - 1)]
+    rows = level.isnan().nonzero().flatten()
+    chance = uniform(bits[rows])
+    low, high = (torch.bucketize(chance + margin, thresholds) for margin in (-_UNSURE, _UNSURE))
+    level[rows] = low.double()
+    return level, rows[low != high]
 
 
 def _drawn(words: Words, number: int, candidates: _Candidates, device: torch.device) -> torch.Tensor:
     """Draw numbers by rejection."""
-    drawn, thresholds = torch.empty(number, dtype=torch.float64, device=device), _thresholds().to(device)
-    block = _BLOCK if device.type == "cpu" else _BLOCK_ON_GPU
+    drawn, block = torch.empty(number, dtype=torch.float64, device=device), _BLOCK
+    if device.type != "cpu":
+        block = _BLOCK_ON_GPU
     for first in range(0, number, block):
         rest, trials = torch.arange(first, min(first + block, number), device=device), count()
         while len(rest):
-            values, accepted = _tried(words, rest, next(trials), candidates, thresholds)
-            done = accepted.nonzero().flatten()  # faster than an index of booleans
-            drawn[rest[done]] = values[done]
-            rest = rest[(~accepted).nonzero().flatten()]
+            values, accepted = _tried(words, rest, next(trials), candidates)
+            drawn[rest] = values
+            rest = rest[(~accepted).nonzero().flatten()]  # faster than an index of booleans
     return drawn
 
 
 def _tried(
-    words: Words, positions: torch.Tensor, trial: int, candidates: _Candidates, thresholds: torch.Tensor
+    words: Words, positions: torch.Tensor, trial: int, candidates: _Candidates
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a candidate for each position, and whether it is accepted."""
-    bits = [words(positions, 3 * trial + draw) for draw in range(3)]
-    first, x, last = map(uniform, bits)
-    level = torch.bucketize(first - _UNSURE, thresholds)
-    unsure = level != torch.bucketize(first + _UNSURE, thresholds)
-    value, exponent, is_open = candidates.proposed(level.double(), x)
-    chance = torch.exp(-exponent)
-    unsure |= is_open | ((last - chance).abs() < _UNSURE)
-    negative = (bits[0] & 1).bool()
+    """Return a candidate for each position, and whether it is accepted.
+
+    Of the first 64 bits, 53 are for k, one is the sign, and ten are for the acceptance. Of the second, 53 are for x, and
+    eleven for the acceptance.
+    """
+    one, other = (words(positions, 2 * trial + draw) for draw in range(2))
+    level, rows = _levels(one)
+    value, exponent, is_open = candidates.proposed(level, uniform(other))
+    chance, last = torch.exp(-exponent), _last(one, other) * 2.0**-_LAST
+    unsure = is_open | ((last - chance).abs() < 2.0**-_LAST + _UNSURE)
+    unsure[rows] = True
+    negative = (one & _SIGN).bool()
     value = torch.where(negative, -value, value) + 0.0  # no negative zero
     accepted = last < chance
     if candidates.one_zero:
@@ -192,15 +215,20 @@ def _tried(
         def more(at: torch.Tensor = positions[row : row + 1], further: Iterator[int] = further) -> int:
             return int(words(at, next(further))) & (2**64 - 1)
 
-        value[row], accepted[row] = _decided([int(word[row]) for word in bits], candidates, more)
+        value[row], accepted[row] = _decided(int(one[row]), int(other[row]), candidates, more)
     return value, accepted
 
 
-def _decided(bits: list[int], candidates: _Candidates, more: Callable[[], int]) -> tuple[int, bool]:
+def _last(one: Any, other: Any) -> Any:
+    """Return the bits for the acceptance."""
+    return ((one & (_SIGN - 1)) << 11) | (other & (2**11 - 1))
+
+
+def _decided(one: int, other: int, candidates: _Candidates, more: Callable[[], int]) -> tuple[int, bool]:
     """Return a candidate and whether it is accepted, by exact arithmetic."""
-    first, x, last = (exact.Uniform(word >> 11 & (2**53 - 1), more) for word in bits)
+    first, x = (exact.Uniform(word >> 11 & (2**53 - 1), 53, more) for word in (one, other))
     value, exponent = candidates.exactly(exact.level(first), x)
-    negative = bool(bits[0] & 1)
+    negative = bool(one & _SIGN)
     if exponent is None or (candidates.one_zero and negative and not value):
         return 0, False
-    return (-value if negative else value), exact.happens(last, exponent)
+    return (-value if negative else value), exact.happens(exact.Uniform(_last(one, other), _LAST, more), exponent)
