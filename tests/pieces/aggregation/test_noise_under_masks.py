@@ -1,5 +1,6 @@
 """Client-side noise under masks: opened sums have enough noise, and sums with too many drop-outs are not opened."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +80,31 @@ def test_simulated_noise_is_a_function_of_seed_version_client_and_served_noise_i
     assert abs(np.corrcoef(fresh[0], fresh[1])[0, 1]) < 0.04
     for each in (drawn, *fresh):
         assert float(each.std()) == pytest.approx(share_deviation(PIECE), rel=0.02)
+
+
+@pytest.mark.parametrize("colluding", [1, 3])
+def test_sum_hides_others_from_clients_that_know_their_own_noise(colluding):
+    """Also if one of the others does not clip: what remains has the deviation z C sqrt((n - t - c) / (n - t))."""
+    there, zeros = N - T, torch.zeros(N - T, 20_000, dtype=torch.float64)
+    zeros[-1] = SECURE.largest
+    shares = with_noise_under_masks(PIECE, zeros, report(range(there), zeros), 0)
+    rest = shares.sum(dim=0) - shares[:colluding].sum(dim=0)
+    assert rest.std().item() == pytest.approx(Z * NORM * ((there - colluding) / there) ** 0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("size", [0.0, 0.123, -1.0])
+def test_possible_shares_do_not_depend_on_the_update(size):
+    """They are the multiples of the step up to the largest number that fits, which replaces all beyond it."""
+    values = torch.full((1, 20_000), size, dtype=torch.float64)
+    values = (values * 2.0**SECURE.fraction_bits).round() / 2.0**SECURE.fraction_bits
+    found = with_noise_under_masks(PIECE, values, report([0], values), 3) * 2.0**SECURE.fraction_bits
+    assert torch.equal(found, found.round())
+    assert abs((found % 2).mean().item() - 0.5) < 0.02
+    masking = PIECE.masking
+    assert masking is not None
+    most = math.floor(masking.code.largest * 2.0**SECURE.fraction_bits)
+    beyond = with_noise_under_masks(PIECE, values + 100 * (1 if size >= 0 else -1), report([0], values), 3)
+    assert (beyond.abs() * 2.0**SECURE.fraction_bits == most).all()
 
 
 def test_too_many_drop_outs_give_a_round_of_server_noise_at_full_cost():

@@ -1,5 +1,6 @@
 """Noise in shares: the sum has the noise that a server would add, for any drop-outs."""
 
+import math
 from typing import cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.guard import NoiseShare
+from turnout.pieces.guard.noise_share import share_step
 
 SHARES, NORM, Z, P = 8, 2.0, 1.5, 20_000
 PIECE = PrivateSum(norm=NORM, noise_multiplier=Z, cohort=SHARES, noise_shares=SHARES)
@@ -29,7 +31,7 @@ def sent(clients, delta=None, version=0):
     """The reports as they leave these clients."""
     rows = torch.zeros(len(clients), P, dtype=torch.float64) if delta is None else delta
     task = Task(torch.zeros(rows.shape[1], dtype=torch.float64), version=version, seed=0)
-    return GUARD.apply(report(clients, rows, version=version), task, {}, NOBODY)
+    return GUARD.apply(report(clients, rows, version=version, dtype=rows.dtype), task, {}, NOBODY)
 
 
 @pytest.mark.parametrize("there", [1, 3, 8, 16])
@@ -62,6 +64,31 @@ def test_client_sends_its_clipped_update_with_its_own_noise():
     assert torch.equal(noise, torch.cat([noised([3]), noised([5])]))
     for other in (noised([4]), noised([3], version=1)):
         assert abs(torch.corrcoef(torch.stack([noise[0], other[0]]))[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("others", [1, 3, SHARES])
+def test_clients_that_share_their_noise_leave_that_of_the_others(others):
+    """Towards c clients, and towards a server that sees a sum of B, the multiplier is that of the remaining shares."""
+    assert noised(range(others)).sum(dim=0).std().item() == pytest.approx(Z * NORM * (others / SHARES) ** 0.5, rel=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noised_updates_and_their_sum_are_on_one_grid(dtype):
+    """For updates of zeros and others, in float32, too: the grid is a power of two that has room for both."""
+    known, step = federation(SHARES, P, dtype=dtype), share_step(NORM, Z, SHARES)
+    assert math.log2(step) == round(math.log2(step))
+    for size in (0.0, 1 / 3, 50.0):
+        out = sent(range(SHARES - 2), (size * torch.ones(SHARES - 2, P)).to(dtype))
+        rows = out.updates.gathered()
+        assert rows.dtype == dtype
+        steps = rows.double() / step
+        assert torch.equal(steps, steps.round())
+        assert abs((steps % 2).mean().item() - 0.5) < 0.02  # the last digit is random
+        weights = torch.full((SHARES - 2,), 1 / 7, dtype=torch.float64)
+        total, _ = PIECE.apply(weights, out, PIECE.init(known), known)
+        if dtype == torch.float64:
+            off = total * 7 / step
+            torch.testing.assert_close(off, off.round(), rtol=1e-14, atol=1e-6)
 
 
 def test_epsilon_is_recorded_and_the_budget_holds():

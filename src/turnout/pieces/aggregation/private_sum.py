@@ -32,7 +32,8 @@ class PrivateSum(PrivateRelease, name="private_sum"):
         clip(v, C) = v min(1, C / ||v||)
 
     The server clips the weighted update, so that one client changes the sum by at most C, whatever it sends and
-    whatever weight FedAU gives it.
+    whatever weight FedAU gives it. The sum and the noise are rounded to a grid, and z C includes what rounding adds to the
+    sensitivity (`turnout.privacy.noise.GridNoise`), so that the possible values of u do not depend on the data.
 
     The released models of a run are together (epsilon, delta)-differentially private at the level of clients.
     Neighbouring federations have the same N clients, but one client has no data in the second (zero-out adjacency): it
