@@ -26,14 +26,14 @@ BOUNDED = {
 @pytest.mark.parametrize("value", [0.0, -1.0, 1e-38, 1e38, float("inf"), float("nan"), "1", True])
 def test_bounds_out_of_range_are_refused(name, value):
     with pytest.raises(
-        ConfigurationError, match=rf"{name}: got .*, needed a number from 1e-09 to 1e\+09, so that sums"
+        ConfigurationError, match=rf"{name}: got .*, needed a number from 1e-30 to 1e\+09, so that sums"
     ):
         BOUNDED[name](**{name: value})
 
 
 @pytest.mark.parametrize("value", [0.0, 1e38])
 def test_norm_of_noise_shares_out_of_range_is_refused(value):
-    with pytest.raises(ConfigurationError, match=r"norm: got .*, needed a number from 1e-09"):
+    with pytest.raises(ConfigurationError, match=r"norm: got .*, needed a number from 1e-30"):
         to.guard.NoiseShare(norm=value)
 
 

@@ -36,7 +36,7 @@ class Answers:
         noise_multiplier: z, from 0.001 to 1,000,000.
         most: maximum number of evaluations and queries of a run, >= 1, for which it reserves budget at its start.
         examples: maximum number of examples for which a client counts, from 1 to 10^9.
-        largest_loss: maximum mean loss, or mean squared error, of a client, from 10^-9 to 10^9.
+        largest_loss: maximum mean loss, or mean squared error, of a client, from 10^-30 to 10^9.
 
     Raises:
         ConfigurationError: if a number is out of range.

@@ -7,7 +7,7 @@ from turnout.core.checks import refuse
 DEVIATIONS = 1e-3, 1e6
 """The smallest and the largest noise multiplier; a round with less noise has an epsilon above 500,000."""
 
-BOUNDS = 1e-9, 1e9
+BOUNDS = 1e-30, 1e9
 """The smallest and the largest bound of what a client contributes, with which sums with noise are finite in float32."""
 
 

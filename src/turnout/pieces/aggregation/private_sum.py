@@ -72,7 +72,7 @@ class PrivateSum(PrivateRelease, name="private_sum"):
     that drop out of a cohort count as zero.
 
     Args:
-        norm: C, the maximum Euclidean norm of a weighted update, from 10^-9 to 10^9, in units of an update; with
+        norm: C, the maximum Euclidean norm of a weighted update, from 10^-30 to 10^9, in units of an update; with
             `quantile`, the initial one, and the adapted norm stays in that range.
         noise_multiplier: z, the standard deviation of the noise divided by C, from 0.001 to 1,000,000, or 0 for
             clipping without noise. Useful values are about 0.3 to 30.
@@ -94,7 +94,7 @@ class PrivateSum(PrivateRelease, name="private_sum"):
         quantile: gamma, the target fraction of updates that are not clipped, in (0, 1). C adapts in every round by
             ``C <- C exp(-eta_C (b - gamma))``, where b is the noised fraction. None keeps C constant.
         quantile_rate: eta_C, the step size of that adaptation, > 0 and at most 10.
-        control_norm: C_c, the clipping norm of changes of control variates (SCAFFOLD), from 10^-9 to 10^9. Clients clip
+        control_norm: C_c, the clipping norm of changes of control variates (SCAFFOLD), from 10^-30 to 10^9. Clients clip
             them to the same norm by `ClipControls`, so that c is the mean of their control variates, up to noise. None is
             for algorithms without control variates.
         noise_shares: n, the number of clients that add noise. Each clips its update and adds noise of standard

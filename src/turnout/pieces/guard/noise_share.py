@@ -62,7 +62,7 @@ class NoiseShare(Guard, name="noise_share"):
     The random numbers are a function of (seed, version, client), so this guard is for simulations only.
 
     Args:
-        norm: largest Euclidean norm C of an update, from 10^-9 to 10^9.
+        norm: largest Euclidean norm C of an update, from 10^-30 to 10^9.
         noise_multiplier: standard deviation z of the noise of the sum, as a multiple of C.
         shares: expected number n of clients in a step, >= 1.
 
