@@ -1,0 +1,1 @@
+"""Programs beside the library, which nothing else imports: the participation benchmark."""

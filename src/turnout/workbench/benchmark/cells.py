@@ -1,0 +1,134 @@
+"""Read the cells of a version of the benchmark, and make the experiment of a rule in a cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from turnout.cli.names import ALGORITHMS
+from turnout.cli.settings import Settings
+from turnout.cli.user_code import member
+from turnout.core.checks import known_name
+from turnout.experiment import Experiment
+
+TIERS = ("small", "full")
+FACTOR = 2.0
+"""The ratio of neighboring values of a searched range."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A data set, a kind of participation, and its rates.
+
+    Attributes:
+        name: name of the cell.
+        tier: ``"small"`` needs nothing but the package and scikit-learn; ``"full"`` needs downloads.
+        rates: what the rates of participation are related to: ``"unrelated"``, ``"labels"`` or ``"speed"``.
+        target: the test accuracy whose cost is counted.
+        settings: settings of a run, as in a file of ``turnout compare --config``.
+    """
+
+    name: str
+    tier: str
+    rates: str
+    target: float
+    settings: Mapping[str, Any]
+
+    def experiment(self, rule: str, options: Mapping[str, Any], seed: int, **numbers: Any) -> Experiment:
+        """Return the experiment of a rule with these options, with one seed.
+
+        Args:
+            rule: name of a recipe, or ``FILE.py:NAME``.
+            options: options of the recipe, and ``local.lr``.
+            seed: the seed.
+            numbers: settings in place of those of the cell, such as ``rounds``.
+        """
+        own = {name: value for name, value in options.items() if name != "local.lr"}
+        local = {"lr": options["local.lr"]} if "local.lr" in options else {}
+        rule_settings = {"algorithm": {"name": rule, **own}, "local": local}
+        return Settings.of(self.settings, rule_settings, numbers)(seed)
+
+    @cached_property
+    def hash(self) -> str:
+        """The hash of the settings, and of splits and participation of the first seed in the first rounds."""
+        experiment = self.experiment("average_participating", {}, 0)
+        digest = hashlib.sha256(json.dumps([self.target, dict(self.settings)], sort_keys=True).encode())
+        for shards in experiment.data.splits.values():
+            digest.update(np.ascontiguousarray(shards.offsets, dtype=np.int64).tobytes())
+            digest.update(np.ascontiguousarray(shards.y.numpy()).tobytes())
+        data = experiment.data
+        counts = data.label_counts() if data.has_labels else None
+        bound = experiment.population.availability.bind(data.num_clients, counts, 0)
+        for round in range(experiment.rounds):
+            digest.update(np.packbits(bound.available(np.arange(data.num_clients), round)).tobytes())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Version:
+    """The declarations of a version; its rows can be compared with each other only."""
+
+    name: str
+    seeds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...]
+    tuning_budget: int
+    reference: str
+    rules: Mapping[str, Mapping[str, Any]]
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    def read(cls, name: str = "v1") -> Version:
+        """Read the declarations of a version that the package contains."""
+        folder = files("turnout.workbench.benchmark")
+        known_name("version", name, sorted(file.name[:-5] for file in folder.iterdir() if file.name.endswith(".toml")))
+        table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
+        return cls(
+            table["version"], tuple(table["seeds"]), tuple(table["tuning_seeds"]), table["tuning_budget"],
+            table["reference"], table["rules"],
+            tuple(_cell(name, cell, table) for name, cell in table["cells"].items()),
+        )  # fmt: skip
+
+    def of_tier(self, tier: str) -> list[Cell]:
+        """Return the cells of a tier."""
+        known_name("tier", tier, TIERS)
+        return [cell for cell in self.cells if cell.tier == tier]
+
+    def options(self, rule: str, cell: Cell) -> dict[str, Any]:
+        """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
+        recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
+        if "cohort_size" in signature(recipe).parameters:
+            declared = {"cohort_size": cell.settings["data"]["num_clients"], **declared}
+        return {name: value for name, value in declared.items() if name not in _SEARCHED}
+
+    def axes(self, rule: str, cell: Cell) -> dict[str, tuple[float, ...]]:
+        """Return the first values of the searched options of a rule: its local step size, and that of the server."""
+        recipe, lr = member(ALGORITHMS, rule, "algorithm"), cell.settings["local"]["lr"]
+        axes = {"local.lr": (lr / FACTOR, lr, lr * FACTOR)}
+        for name in _SEARCHED:
+            if name in (parameters := signature(recipe).parameters) and parameters[name].default is not None:
+                least = float(self.rules.get(rule, {}).get(name, parameters[name].default))
+                axes[name] = (least, least * FACTOR, least * FACTOR**2)
+                break
+        return axes
+
+
+_SEARCHED = ("server_lr", "gamma", "global_lr")
+"""Options that scale the server's step; the first that a rule has is searched."""
+
+
+def _cell(name: str, cell: Mapping[str, Any], table: Mapping[str, Any]) -> Cell:
+    """Return a cell with the settings of its data and of its participation."""
+    known_name("tier", cell["tier"], TIERS)
+    data, own = table["data"][cell["data"]], {"availability", "pace", "population"}
+    settings = {**table["defaults"], **data, **{key: cell[key] for key in own & cell.keys()}}
+    settings["local"] = {**table["defaults"]["local"], **data.get("local", {})}
+    return Cell(name, cell["tier"], cell["rates"], cell["target"], settings)

@@ -1,0 +1,139 @@
+"""Write the page of the benchmark: the table of all rows, average ranks, and accuracy against absence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.core.checks import DataError
+from turnout.reporting.page import draw, render_page, write_page
+from turnout.reporting.settings import environment
+from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure
+from turnout.results.statistics import Measured, number
+from turnout.workbench.benchmark.cells import Version
+from turnout.workbench.benchmark.figures import FIGURES
+from turnout.workbench.benchmark.standings import RANKED, Standing, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PERCENT = {"test_accuracy", "worst_tenth", "absent"}
+
+
+def write(table: Table, version: Version, path: Path) -> Path:
+    """Write the page, and return its path.
+
+    Raises:
+        ConfigurationError: if matplotlib or Jinja2 is not installed.
+    """
+    lines = [
+        (rule, cell.name, cell.rates, _cells(row[cell.name]), row[cell.name].is_better)
+        for cell in table.cells
+        for rule, row in table.standings.items()
+        if cell.name in row
+    ]
+    page = render_page(
+        "benchmark.html",
+        title=f"Participation benchmark {version.name}",
+        lead=_lead(table, version),
+        titles=["test accuracy (%)", "difference (points)", "adjusted p", *_titles(), "rank"],
+        lines=lines,
+        ranks=[(rule, f"{rank:.2f}", len(table.ranked_in)) for rule, rank in table.ranks.items()],
+        undefined=[(rule, name, why) for rule, row in table.undefined.items() for name, why in row.items()],
+        edges=[
+            (rule, name, ", ".join(standing.edges))
+            for rule, row in table.standings.items() for name, standing in row.items() if standing.edges
+        ],
+        reference=version.reference,
+        drawings=[
+            draw("Average ranks", "Rules within the bar do not differ at the level 0.05.",
+                 "Average rank of each rule, with the critical difference.", lambda: ranks_figure(table)),
+            draw("Accuracy against absence", "Means over seeds of all clients, and of those absent in more than 80 % of rounds.",
+                 "Test accuracy of each rule against the accuracy at absent clients.", lambda: absence_figure(table)),
+        ],
+        settings={}, environment=environment(),
+    )  # fmt: skip
+    return write_page(path, page)
+
+
+def ranks_figure(table: Table) -> Figure:
+    """Plot average ranks, with a bar of the critical difference from the best rule.
+
+    Raises:
+        DataError: if there are fewer than two ranked rules.
+    """
+    if table.critical is None:
+        raise DataError("fewer than two rules are defined in the same cells")
+    names, values = list(table.ranks), np.array(list(table.ranks.values()))
+    figure = new_figure(6.4, 0.22 * len(names) + 1.1)
+    axes = figure.subplots()
+    places = np.arange(len(names))
+    axes.barh([-1], [table.critical], left=values[0], height=0.5, color=GREY)
+    axes.plot(values, places, "o", color=PALETTE[0], markersize=5)
+    axes.set_yticks([-1, *places], ["critical difference", *names], color=INK)
+    axes.invert_yaxis()
+    dress(axes, f"average rank over {len(table.ranked_in)} cells (1 is the best)", "")
+    return figure
+
+
+def absence_figure(table: Table) -> Figure:
+    """Plot for each ranked rule the accuracy at absent clients against the accuracy at all, as means over cells.
+
+    Raises:
+        DataError: if no cell has absent clients.
+    """
+    points = {rule: point for rule in table.ranks if (point := _means(table.standings[rule], table.ranked_in)) is not None}
+    if not points:
+        raise DataError("no client is absent in more than 80 % of rounds of a cell")
+    figure = new_figure(6.4, 4.4)
+    axes = figure.subplots()
+    for rule, (overall, absent) in points.items():
+        axes.plot(overall, absent, "o", color=PALETTE[1] if rule == "average_participating" else PALETTE[0], markersize=5)
+        axes.annotate(rule, (overall, absent), (4, 2), textcoords="offset points", fontsize=7, color=INK)
+    dress(axes, "test accuracy (%)", "accuracy at absent clients (%)")
+    return figure
+
+
+def _means(row: Mapping[str, Standing], names: tuple[str, ...]) -> tuple[float, float] | None:
+    """Return the mean accuracies at all and at absent clients, in percent, over the cells that have absent clients."""
+    known = [row[name].figures for name in names if "absent" in row[name].figures]
+    if not known:
+        return None
+    overall, absent = (100 * float(np.mean([figures[key].mean for figures in known])) for key in (RANKED, "absent"))
+    return overall, absent
+
+
+def _titles() -> list[str]:
+    return [title + (" (%)" if name in _PERCENT else "") for name, title in FIGURES.items() if name != RANKED]
+
+
+def _cells(standing: Standing) -> list[str]:
+    """Return the cells of a line of the table."""
+    figures, gap = standing.figures, standing.gap
+    difference = "–" if gap is None else f"{100 * gap.mean:+.1f} ± {100 * (gap.margin or 0.0):.1f}"
+    p = "–" if standing.p != standing.p else "< 0.001" if standing.p < 0.001 else f"{standing.p:.3f}"
+    others = [_shown(name, figures.get(name)) for name in FIGURES if name != RANKED]
+    return [_shown(RANKED, figures[RANKED]), difference, p, *others, f"{standing.rank:g}"]
+
+
+def _shown(name: str, figure: Measured | None) -> str:
+    """Return a mean with its standard deviation."""
+    if figure is None:
+        return "–"
+    if name in _PERCENT:
+        return f"{100 * figure.mean:.1f}" + ("" if figure.std is None else f" ± {100 * figure.std:.1f}")
+    return number(figure.mean)
+
+
+def _lead(table: Table, version: Version) -> str:
+    """Return the first sentences of the page."""
+    rules, cells = len(table.standings), len(table.cells)
+    critical = "" if table.critical is None else f" Average ranks that differ by less than {table.critical:.2f} are not told apart."
+    return (
+        f"{rules} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, tuned with the same budget of "
+        f"{version.tuning_budget:,} client updates per cell on other seeds. In {len(table.nobody)} of {cells} cells no rule is "
+        f"significantly better than {version.reference}.{critical}"
+    )

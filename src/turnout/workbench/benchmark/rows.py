@@ -1,0 +1,181 @@
+"""Compute, save, read and check the row of a rule: its tuned options and figures in each cell."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from turnout.comparison.tuning import Outcome, Search, Trial
+from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.record.storage import replace_files
+from turnout.version import __version__
+from turnout.workbench.benchmark.cells import Cell, Version
+from turnout.workbench.benchmark.figures import figures_of
+
+Row = dict[str, Any]
+"""A row as JSON: the rule, the version, and for each cell its hash, options, figures by seed and cost, or why it has none."""
+
+TOLERANCE = 0.02
+"""Largest difference of accuracies between two kinds of processors."""
+
+
+def compute(
+    rule: str, version: Version, tier: str, path: Path, jobs: int = 1, tell: Callable[[str], None] = lambda _: None
+) -> Row:
+    """Compute the row of a rule, and save it after each cell; cells that the file has are not computed again.
+
+    Args:
+        rule: name of a recipe, or ``FILE.py:NAME``.
+        version: the declarations.
+        tier: the tier whose cells are computed.
+        path: the file of the row.
+        jobs: number of processes, each of which computes one cell at a time.
+        tell: is called with a line about each cell.
+
+    Raises:
+        ConfigurationError: if the file has a row of another rule, version or machine.
+    """
+    row = _begun(rule, version, path)
+    cells = [cell for cell in version.of_tier(tier) if row["cells"].get(cell.name, {}).get("hash") != cell.hash]
+    task = partial(_computed, rule, version)
+    with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
+        computed = map(task, cells) if pool is None else pool.map(task, cells)
+        for cell, result in zip(cells, computed, strict=True):
+            row["cells"][cell.name] = result
+            save(row, path)
+            tell(_line(rule, cell, result))
+    save(row, path)
+    return row
+
+
+def save(row: Row, path: Path) -> None:
+    """Save a row as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(row, indent=1, sort_keys=True) + "\n"
+    replace_files({path: lambda file: file.write_text(text, "utf-8")})
+
+
+def load(path: Path) -> Row:
+    """Read a row.
+
+    Raises:
+        ConfigurationError: if the file is not a row.
+    """
+    try:
+        row = json.loads(path.read_text("utf-8"))
+        if not isinstance(row["rule"], str) or not isinstance(row["cells"], dict):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{path} is not a row of the benchmark: write it by turnout benchmark run RULE") from error
+    return row
+
+
+def published(version: Version) -> list[Row]:
+    """Return the rows of a version that the package contains, by rule."""
+    folder = files("turnout.workbench.benchmark").joinpath("rows", version.name)
+    names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    return [json.loads(folder.joinpath(name).read_text("utf-8")) for name in names]
+
+
+def check(row: Row, version: Version, seed: int = 0) -> str:
+    """Compute a random run of a row again, and compare its figures.
+
+    Returns:
+        What was compared, and how close it is.
+
+    Raises:
+        ConfigurationError: if the version or a hash is another one, or figures differ: at all on the same kind of machine, by
+            more than `TOLERANCE` elsewhere.
+    """
+    if row.get("version") != version.name:
+        raise ConfigurationError(f"version: got {row.get('version')!r}, needed {version.name!r}: compute the row again")
+    cells = {cell.name: cell for cell in version.cells}
+    drawn = random.Random(seed)
+    name = drawn.choice(sorted(name for name, cell in row["cells"].items() if "runs" in cell))
+    cell, recorded = cells[name], row["cells"][name]
+    if recorded["hash"] != cell.hash:
+        raise ConfigurationError(f"{name}: its hash is {recorded['hash']}, needed {cell.hash}: compute the row again")
+    number = drawn.choice(sorted(recorded["runs"]))
+    again = figures_of(cell.experiment(row["rule"], recorded["options"], int(number)).run(), cell.target)
+    before, same = recorded["runs"][number], row["machine"] == machine()
+    if same and again != before:
+        raise ConfigurationError(f"{name}, seed {number}: got {again}, recorded {before}: the row is not of this version")
+    gap = max(abs((again[key] or 0.0) - (before[key] or 0.0)) for key in ("test_accuracy", "worst_tenth", "absent"))
+    if gap > TOLERANCE:
+        raise ConfigurationError(f"{name}, seed {number}: accuracies differ by {gap:.3f}, needed at most {TOLERANCE}")
+    return f"{name}, seed {number}: " + ("equal, bit for bit" if again == before else f"within {gap:.4f}")
+
+
+def machine() -> dict[str, str]:
+    """Return the kind of machine, on which the bits of a run depend."""
+    return {"processor": platform.machine(), "system": platform.system(), "torch": torch.__version__}
+
+
+def _begun(rule: str, version: Version, path: Path) -> Row:
+    """Return the row of a file, or a new one."""
+    new = {"rule": rule, "version": version.name, "turnout": __version__, "machine": machine(), "cells": {}}
+    if not path.exists():
+        return new
+    row = load(path)
+    for key in ("rule", "version", "machine"):
+        if row[key] != new[key]:
+            raise ConfigurationError(f"{path} has a row of {key} {row[key]!r}, needed {new[key]!r}: give another --output")
+    return row
+
+
+def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
+    """Tune a rule in a cell, and return its figures with all seeds; or the reason why the rule is not defined there."""
+    torch.set_num_threads(1)
+    fixed = version.options(rule, cell)
+    try:
+        cell.experiment(rule, fixed, version.seeds[0], rounds=4).run()
+    except TurnoutError as error:
+        return {"hash": cell.hash, "undefined": str(error).splitlines()[0]}
+    rounds = cell.settings["rounds"]
+    perform = partial(_perform, rule, cell, fixed)
+    tuned = Search(version.axes(rule, cell), rounds, version.tuning_seeds, version.tuning_budget, perform)()
+    options, runs = {**fixed, **tuned.values}, {}
+    for seed in version.seeds:
+        try:
+            runs[str(seed)] = figures_of(cell.experiment(rule, options, seed).run(), cell.target)
+        except TurnoutError as error:  # such as a run that diverged
+            return {"hash": cell.hash, "undefined": f"seed {seed}: {str(error).splitlines()[0]}"}
+    return {
+        "hash": cell.hash, "options": options, "edges": list(tuned.edges), "tried": tuned.tried,
+        "tuning_updates": tuned.updates, "runs": runs,
+    }  # fmt: skip
+
+
+def _perform(rule: str, cell: Cell, fixed: Mapping[str, Any], trials: Sequence[Trial]) -> list[Outcome]:
+    """Run trials of a search, and return their validation accuracies; a run that diverges is the worst."""
+    outcomes = []
+    for trial in trials:
+        options, numbers = {**fixed, **trial.values}, {"rounds": trial.rounds, "evaluate_every": trial.rounds}
+        try:
+            table = cell.experiment(rule, options, trial.seed, **numbers).run().rounds
+        except TurnoutError:
+            outcomes.append(Outcome(-math.inf, 0))
+            continue
+        accuracy = table["validation_accuracy"].to_pylist()[-1]
+        updates = sum(table["num_participants"].to_pylist())
+        outcomes.append(Outcome(-math.inf if accuracy is None else accuracy, updates))
+    return outcomes
+
+
+def _line(rule: str, cell: Cell, result: Mapping[str, Any]) -> str:
+    """Return a line about a finished cell."""
+    if "undefined" in result:
+        return f"{rule}, {cell.name}: not defined ({result['undefined']})"
+    accuracies = [run["test_accuracy"] for run in result["runs"].values()]
+    return f"{rule}, {cell.name}: test accuracy {sum(accuracies) / len(accuracies):.1%}"

@@ -1,0 +1,169 @@
+"""Compare the rows of a version: paired differences, Holm's correction, ranks, and a critical difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
+from turnout.results.statistics import Gap, Measured, gap, holm
+from turnout.workbench.benchmark.cells import Cell, Version
+from turnout.workbench.benchmark.rows import Row
+
+RANKED = "test_accuracy"
+"""The figure by which rules are ranked."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A rule in a cell.
+
+    Attributes:
+        figures: each figure over seeds; absent where a seed has none.
+        gap: the paired difference of the test accuracy from the reference.
+        p: p-value of the difference, adjusted by Holm's method over the rules of the cell; NaN for the reference.
+        rank: rank of the mean test accuracy among the rules that are defined in the cell, 1 is the best; ties share a mean rank.
+        edges: options whose tuned value is at the edge of the searched range.
+    """
+
+    figures: Mapping[str, Measured]
+    gap: Gap | None
+    p: float
+    rank: float
+    edges: tuple[str, ...]
+
+    @property
+    def is_better(self) -> bool:
+        """True if the rule is significantly better than the reference."""
+        return self.gap is not None and self.gap.mean > 0 and self.p < 0.05
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a version beside each other.
+
+    Attributes:
+        cells: the cells of the tier.
+        standings: of each rule in each cell in which it is defined, by rule and by cell.
+        undefined: reasons why rules are not defined in cells, by rule and by cell.
+        ranks: average rank of each rule over the cells in which all ranked rules are defined, ascending.
+        ranked_in: these cells.
+        critical: difference of average ranks below which two rules do not differ at the level 0.05; None for one rule.
+        nobody: cells in which no rule is significantly better than the reference.
+    """
+
+    cells: tuple[Cell, ...]
+    standings: Mapping[str, Mapping[str, Standing]]
+    undefined: Mapping[str, Mapping[str, str]]
+    ranks: Mapping[str, float]
+    ranked_in: tuple[str, ...]
+    critical: float | None
+    nobody: tuple[str, ...]
+
+
+def table_of(rows: Iterable[Row], version: Version, tier: str) -> Table:
+    """Compare rows in the cells of a tier.
+
+    Raises:
+        ConfigurationError: if a row is of another version or has another hash of a cell, or two rows have one rule.
+    """
+    cells = version.of_tier(tier)
+    by_rule = _checked(rows, version, cells)
+    standings: dict[str, dict[str, Standing]] = {rule: {} for rule in by_rule}
+    for cell in cells:
+        for rule, standing in _in_cell(cell.name, by_rule, version.reference).items():
+            standings[rule][cell.name] = standing
+    undefined = {
+        rule: {name: cell["undefined"] for name, cell in row["cells"].items() if "undefined" in cell}
+        for rule, row in by_rule.items()
+    }
+    most = max((len(row) for row in standings.values()), default=0)
+    # Ranks are of complete blocks. Rules for one kind of pace alone are left out of them, and then cells that others lack.
+    ranked = [rule for rule, row in standings.items() if len(row) >= 0.75 * most > 0]
+    ranked_in = [cell.name for cell in cells if ranked and all(cell.name in standings[rule] for rule in ranked)]
+    ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked})
+    nobody = [cell.name for cell in cells if not any(row[cell.name].is_better for row in standings.values() if cell.name in row)]
+    return Table(
+        tuple(cells), standings, undefined, ranks, tuple(ranked_in), critical_difference(len(ranks), len(ranked_in)),
+        tuple(nobody),
+    )  # fmt: skip
+
+
+def critical_difference(num_rules: int, num_cells: int) -> float | None:
+    """Return Nemenyi's critical difference of average ranks at the level 0.05: ``q sqrt(k (k + 1) / (6 n))``.
+
+    q is the 0.95-quantile of the studentized range of k rules and infinitely many degrees of freedom, divided by sqrt(2).
+
+    >>> round(critical_difference(5, 12), 3)
+    1.761
+
+    Reference: Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006, section 3.2.2.
+    """
+    if num_rules < 2 or not num_cells:
+        return None
+    stats = imported("scipy.stats", "a critical difference", "turnout[digits]", "SciPy")
+    q = float(stats.studentized_range.ppf(0.95, num_rules, 1e6)) / math.sqrt(2.0)
+    return q * math.sqrt(num_rules * (num_rules + 1) / (6.0 * num_cells))
+
+
+def _checked(rows: Iterable[Row], version: Version, cells: Sequence[Cell]) -> dict[str, Row]:
+    """Return rows by rule, after checks."""
+    by_rule, hashes = dict[str, Row](), {cell.name: cell.hash for cell in cells}
+    for row in rows:
+        rule = row["rule"]
+        if row["version"] != version.name:
+            raise ConfigurationError(f"{rule}: got a row of {row['version']}, needed {version.name}: compute it again")
+        if rule in by_rule:
+            raise ConfigurationError(f"{rule}: got two rows, needed one: leave one out")
+        for name, cell in row["cells"].items():
+            if name in hashes and cell["hash"] != hashes[name]:
+                raise ConfigurationError(
+                    f"{rule}, {name}: its hash is {cell['hash']}, needed {hashes[name]}, so that its data or cohorts differ "
+                    "from those of other rows: compute it again"
+                )
+        by_rule[rule] = row
+    if version.reference not in by_rule:
+        raise ConfigurationError(f"rows: got none of {version.reference}, from which differences are taken: compute it first")
+    return by_rule
+
+
+def _in_cell(name: str, by_rule: Mapping[str, Row], reference: str) -> dict[str, Standing]:
+    """Return the standings of the rules that are defined in a cell."""
+    found = {rule: row["cells"][name] for rule, row in by_rule.items() if "runs" in row["cells"].get(name, {})}
+    accuracy = {
+        rule: {int(seed): run[RANKED] for seed, run in cell["runs"].items()} for rule, cell in found.items()
+    }
+    rivals = [rule for rule in found if rule != reference and reference in found]
+    gaps = {rule: gap(accuracy[rule], accuracy[reference]) for rule in rivals}
+    known = [rule for rule in rivals if gaps[rule] is not None]
+    adjusted = dict(zip(known, holm([each.p for rule in known if (each := gaps[rule])]), strict=True))
+    ranks = _ranks([float(np.mean(list(values.values()))) for values in accuracy.values()])
+    return {
+        rule: Standing(_measured(cell["runs"].values()), gaps.get(rule), adjusted.get(rule, math.nan), rank, tuple(cell["edges"]))
+        for (rule, cell), rank in zip(found.items(), ranks, strict=True)
+    }
+
+
+def _measured(runs: Iterable[Mapping[str, float | None]]) -> dict[str, Measured]:
+    """Return each figure over seeds; figures that a seed lacks are left out."""
+    runs = list(runs)
+    values = {name: [run[name] for run in runs] for name in runs[0]}
+    return {name: Measured.over(column) for name, column in values.items() if None not in column}  # type: ignore[arg-type]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return the ranks of values, 1 for the largest; equal values share their mean rank."""
+    array = np.asarray(values)
+    return [float((array > value).sum() + ((array == value).sum() + 1) / 2) for value in array]
+
+
+def _average_ranks(standings: Mapping[str, Sequence[Standing]]) -> dict[str, float]:
+    """Return the average rank of each rule among these rules, ascending."""
+    columns = zip(*([standing.figures[RANKED].mean for standing in row] for row in standings.values()), strict=True)
+    ranks = np.array([_ranks(column) for column in columns])
+    means = dict(zip(standings, ranks.mean(axis=0).tolist() if len(ranks) else [], strict=False))
+    return dict(sorted(means.items(), key=lambda entry: entry[1]))

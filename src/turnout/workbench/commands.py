@@ -1,0 +1,130 @@
+"""``turnout benchmark``: compute, show and check rows of the participation benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from turnout.cli.command import application, argument, command, examples, option, options
+
+EPILOG = examples("""
+turnout benchmark run fedau
+turnout benchmark show
+""")
+RUN_EPILOG = examples(
+    """
+turnout benchmark run fedau --jobs 2
+turnout benchmark run rules.py:patient --output patient.json
+""",
+    "The same command resumes where it was stopped.",
+)
+SHOW_EPILOG = examples("""
+turnout benchmark show
+turnout benchmark show patient.json --output table.html
+""")
+CHECK_EPILOG = examples("turnout benchmark check patient.json")
+SUBMIT_EPILOG = examples("turnout benchmark submit patient.json")
+ROWS = Path("src/turnout/workbench/benchmark/rows")
+"""The folder of the published rows in a clone."""
+
+
+@options
+class RunOptions:
+    """Options of ``turnout benchmark run``."""
+
+    rule: str = argument("Rule: turnout list algorithms, or FILE.py:NAME.", "RULE")
+    tier: str = option("Cells: small needs no download, full does.", "small|full", "small")
+    jobs: int = option("Number of processes, each with one cell at a time.", "N", 1)
+    output: Path | None = option("File of the row (default: runs/benchmark/RULE.json).", "FILE")
+
+
+@options
+class ShowOptions:
+    """Options of ``turnout benchmark show``."""
+
+    rows: list[Path] | None = argument("Rows to add to the published ones.", "[ROW.json]...", None)
+    tier: str = option("Cells: small or full.", "small|full", "small")
+    output: Path = option("File of the page.", "FILE.html", Path("runs/benchmark/table.html"))
+
+
+@options
+class RowOptions:
+    """Options of commands about one row."""
+
+    row: Path = argument("The row, which turnout benchmark run has written.", "ROW.json")
+    seed: int = option("Draw of the run that is computed again.", "N", 0)
+
+
+@command(RunOptions, RUN_EPILOG)
+def run(options: RunOptions) -> None:
+    """Tune a rule in each cell with the budget of the benchmark, run five seeds, and write its row and a page with all rows."""
+    from turnout.cli.user_code import short
+    from turnout.core.checks import count
+    from turnout.workbench.benchmark.cells import Version
+    from turnout.workbench.benchmark.rows import compute, published
+
+    count("jobs", options.jobs)
+    version = Version.read()
+    path = options.output or Path(f"runs/benchmark/{short(options.rule)}.json")
+    row = compute(options.rule, version, options.tier, path, options.jobs, typer.echo)
+    typer.echo(f"row: {path}")
+    others = [each for each in published(version) if each["rule"] != row["rule"]]
+    if any(each["rule"] == version.reference for each in [*others, row]):
+        _write_page([*others, row], options.tier, path.with_suffix(".html"))
+
+
+@command(ShowOptions, SHOW_EPILOG)
+def show(options: ShowOptions) -> None:
+    """Write a page with the published rows, and with further ones."""
+    from turnout.workbench.benchmark.cells import Version
+    from turnout.workbench.benchmark.rows import load, published
+
+    own = [load(path) for path in options.rows or []]
+    others = [row for row in published(Version.read()) if row["rule"] not in {each["rule"] for each in own}]
+    _write_page([*others, *own], options.tier, options.output)
+
+
+@command(RowOptions, CHECK_EPILOG)
+def check(options: RowOptions) -> None:
+    """Compute a random run of a row again, and compare the figures: bit for bit on the same kind of machine."""
+    from turnout.workbench.benchmark.cells import Version
+    from turnout.workbench.benchmark.rows import check, load
+
+    typer.echo(check(load(options.row), Version.read(), options.seed))
+
+
+@command(RowOptions, SUBMIT_EPILOG)
+def submit(options: RowOptions) -> None:
+    """Check a row, and write the file that a pull request adds to the published rows."""
+    from turnout.core.checks import ConfigurationError
+    from turnout.workbench.benchmark.cells import Version
+    from turnout.workbench.benchmark.rows import check, load, save
+
+    version, row = Version.read(), load(options.row)
+    if missing := [cell.name for cell in version.of_tier("small") if cell.name not in row["cells"]]:
+        raise ConfigurationError(f"{options.row} lacks {', '.join(missing)}: run turnout benchmark run {row['rule']}")
+    typer.echo(check(row, version, options.seed))
+    name = row["rule"].rpartition(":")[2]
+    target = (ROWS if ROWS.is_dir() else Path(".")) / version.name / f"{name}.json"
+    save(row, target)
+    typer.echo(f"add this file to a pull request: {target}")
+
+
+def _write_page(rows: list, tier: str, path: Path) -> None:
+    """Write the page of rows, and say where it is."""
+    from turnout.workbench.benchmark.cells import Version
+    from turnout.workbench.benchmark.page import write
+    from turnout.workbench.benchmark.standings import table_of
+
+    version = Version.read()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    typer.echo(f"page: {write(table_of(rows, version, tier), version, path)}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to an application; an entry point in the group ``turnout.commands``."""
+    benchmark = application("benchmark", "Compare rules under participation of many kinds, fairly tuned.", EPILOG)
+    for each in (run, show, check, submit):
+        each.add_to(benchmark)
+    app.add_typer(benchmark)
