@@ -1,13 +1,13 @@
 """Tune the options of one rule with a budget of client updates: successive halving on paired seeds, and a range that grows.
 
-The search does not run anything itself. `perform` runs trials and returns their figures, in one process or in many, so that the
-choice depends on the figures alone.
+The search does not run anything itself. `perform` runs trials and returns their figures, in one process or in many, so that
+the choice depends on the figures alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class Tuned:
     Attributes:
         values: the chosen value of each axis.
         figure: the mean figure of the choice over the seeds of the search.
-        edges: axes on which the choice is the smallest or the largest value that was tried, because the budget ended.
+        edges: axes on which a neighbor of the choice was not tried, because the budget ended.
         updates: client updates that the search took.
         tried: the values of each axis that were tried, ascending.
     """
@@ -56,13 +56,14 @@ class Tuned:
 class Search:
     """Choose the values of axes for one rule.
 
-    All combinations of the values run a quarter of the rounds with the first seed. The best third of them run all rounds with
-    that seed, and the best two of these with all seeds. While the best point has the smallest or the largest value of an axis
-    and the budget lasts, the next value of the axis is tried beside it; a candidate stops after the first seed on which it
-    is not better. All comparisons are of equal seeds and rounds.
+    All combinations of the values run a third of the rounds with the first seed, and the best third of them run all rounds.
+    Then the neighbors of the best point, one step away on one axis, are raced against it at all rounds. A step is the ratio
+    of two values, so that the range grows where the best point is at its edge. A candidate stops after the first seed on
+    which it is not better, and takes the place of the best point if it is better on every seed. The search ends when all
+    neighbors of the best point have lost, or when the budget is used up. All comparisons are of equal seeds and rounds.
 
     Args:
-        axes: ascending values of each axis, > 0; the range grows by the ratio of the two outermost values.
+        axes: ascending values of each axis, > 0; neighbors have the ratio of the two smallest ones.
         rounds: number of rounds of a whole run.
         seeds: seeds of the search, which no reported run has.
         budget: number of client updates after which no further trial begins.
@@ -93,7 +94,9 @@ class Search:
         count("rounds", self.rounds, least=4)
         count("budget", self.budget)
         if not self.seeds:
-            raise ConfigurationError("seeds: got none, needed at least one seed that no reported run has: write seeds=(100,)")
+            raise ConfigurationError(
+                "seeds: got none, needed at least one seed that no reported run has: write seeds=(100,)"
+            )
         for axis, values in self.axes.items():
             for value in values:
                 positive(axis, value)
@@ -102,42 +105,39 @@ class Search:
 
     def __call__(self) -> Tuned:
         """Run the search, and return the choice."""
-        first, short = self.seeds[:1], max(1, self.rounds // 4)
+        short = max(1, self.rounds // 3)
         candidates: list[Point] = list(product(*self.axes.values()))
-        candidates = self._best(candidates, first, short, -(-len(candidates) // 3))
-        candidates = self._best(candidates, first, self.rounds, 2)
-        best = self._best(candidates, self.seeds, self.rounds, 1)[0]
-        while self.updates < self.budget and (step := next(self._beyond(best), None)) is not None:
-            if self._beats(step, best):
-                best = step
-        values = self._tried()
-        edges = [axis for axis, value in zip(self.axes, best, strict=True) if value in (values[axis][0], values[axis][-1])]
+        candidates = self._ranked(candidates, short)[: -(-len(candidates) // 3)]
+        best = self._ranked(candidates, self.rounds)[0]
+        self._run([best], self.seeds, self.rounds)
+        while self.updates < self.budget and (untried := self._untried(best)):
+            if self._beats(untried[0], best):
+                best = untried[0]
+        changed = {index for point in self._untried(best) for index in range(len(best)) if point[index] != best[index]}
+        figures = [self._figures[best, seed, self.rounds] for seed in self.seeds]
         return Tuned(
-            dict(zip(self.axes, best, strict=True)), self._mean(best), tuple(edges), self.updates, values
-        )
+            dict(zip(self.axes, best, strict=True)), sum(figures) / len(figures),
+            tuple(axis for index, axis in enumerate(self.axes) if index in changed), self.updates, self._tried(),
+        )  # fmt: skip
 
-    def _best(self, points: Sequence[Point], seeds: Sequence[int], rounds: int, number: int) -> list[Point]:
-        """Return the best points by their mean over the seeds."""
-        self._run(points, seeds, rounds)
+    def _ranked(self, points: Sequence[Point], rounds: int) -> list[Point]:
+        """Return points by their figures with the first seed, the best first."""
+        self._run(points, self.seeds[:1], rounds)
+        return sorted(points, key=lambda point: self._figures[point, self.seeds[0], rounds], reverse=True)
 
-        def mean(point: Point) -> float:
-            return sum(self._figures[point, seed, rounds] for seed in seeds) / len(seeds)
+    def _untried(self, best: Point) -> list[Point]:
+        """Return the neighbors of a point that did not run all rounds, those towards larger values first."""
+        ratios = [values[1] / values[0] for values in self.axes.values()]
+        neighbors = [
+            (*best[:index], value, *best[index + 1 :])
+            for index, ratio in enumerate(ratios)
+            for value in (self._on_lattice(index, best[index] * ratio), self._on_lattice(index, best[index] / ratio))
+        ]
+        return [point for point in neighbors if (point, self.seeds[0], self.rounds) not in self._figures]
 
-        return sorted(points, key=mean, reverse=True)[:number]
-
-    def _beyond(self, best: Point) -> Iterable[Point]:
-        """Yield the neighbors of a point outside of the range of each axis, which were not tried."""
-        return iter(
-            [
-                (*best[:index], value, *best[index + 1 :])
-                for index, (axis, values) in enumerate(self._tried().items())
-                for edge, value in (
-                    (values[0], values[0] * values[0] / values[1]),
-                    (values[-1], values[-1] * values[-1] / values[-2]),
-                )
-                if best[index] == edge and self.axes[axis]
-            ]
-        )
+    def _on_lattice(self, index: int, value: float) -> float:
+        """Return the value of an axis that was tried and is equal up to rounding; else the value itself."""
+        return next((known for known in list(self._tried().values())[index] if math.isclose(known, value)), value)
 
     def _beats(self, candidate: Point, best: Point) -> bool:
         """Race a candidate against the best point, seed by seed; it stops at the first seed on which it is not better."""
@@ -160,8 +160,3 @@ class Search:
         """Return the values of each axis that were tried, ascending."""
         points = {point for point, _, _ in self._figures}
         return {axis: sorted({point[index] for point in points}) for index, axis in enumerate(self.axes)}
-
-    def _mean(self, point: Point) -> float:
-        """Return the mean figure of a point over the seeds it ran with, at all rounds."""
-        figures = [self._figures[key] for seed in self.seeds if (key := (point, seed, self.rounds)) in self._figures]
-        return sum(figures) / len(figures)

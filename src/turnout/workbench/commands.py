@@ -58,7 +58,7 @@ class RowOptions:
 
 @command(RunOptions, RUN_EPILOG)
 def run(options: RunOptions) -> None:
-    """Tune a rule in each cell with the budget of the benchmark, run five seeds, and write its row and a page with all rows."""
+    """Tune a rule in each cell, run five seeds, and write its row and a page with all rows."""
     from turnout.cli.user_code import short
     from turnout.core.checks import count
     from turnout.workbench.benchmark.cells import Version

@@ -51,7 +51,7 @@ def write(table: Table, version: Version, path: Path) -> Path:
         drawings=[
             draw("Average ranks", "Rules within the bar do not differ at the level 0.05.",
                  "Average rank of each rule, with the critical difference.", lambda: ranks_figure(table)),
-            draw("Accuracy against absence", "Means over seeds of all clients, and of those absent in more than 80 % of rounds.",
+            draw("Accuracy against absence", "Means over cells: all clients, and those absent in more than 80 % of rounds.",
                  "Test accuracy of each rule against the accuracy at absent clients.", lambda: absence_figure(table)),
         ],
         settings={}, environment=environment(),
@@ -73,7 +73,7 @@ def ranks_figure(table: Table) -> Figure:
     places = np.arange(len(names))
     axes.barh([-1], [table.critical], left=values[0], height=0.5, color=GREY)
     axes.plot(values, places, "o", color=PALETTE[0], markersize=5)
-    axes.set_yticks([-1, *places], ["critical difference", *names], color=INK)
+    axes.set_yticks([-1, *places.tolist()], ["critical difference", *names], color=INK)
     axes.invert_yaxis()
     dress(axes, f"average rank over {len(table.ranked_in)} cells (1 is the best)", "")
     return figure
@@ -85,13 +85,17 @@ def absence_figure(table: Table) -> Figure:
     Raises:
         DataError: if no cell has absent clients.
     """
-    points = {rule: point for rule in table.ranks if (point := _means(table.standings[rule], table.ranked_in)) is not None}
+    points = {
+        rule: point for rule in table.ranks if (point := _means(table.standings[rule], table.ranked_in)) is not None
+    }
     if not points:
         raise DataError("no client is absent in more than 80 % of rounds of a cell")
     figure = new_figure(6.4, 4.4)
     axes = figure.subplots()
     for rule, (overall, absent) in points.items():
-        axes.plot(overall, absent, "o", color=PALETTE[1] if rule == "average_participating" else PALETTE[0], markersize=5)
+        axes.plot(
+            overall, absent, "o", color=PALETTE[1] if rule == "average_participating" else PALETTE[0], markersize=5
+        )
         axes.annotate(rule, (overall, absent), (4, 2), textcoords="offset points", fontsize=7, color=INK)
     dress(axes, "test accuracy (%)", "accuracy at absent clients (%)")
     return figure
@@ -130,10 +134,11 @@ def _shown(name: str, figure: Measured | None) -> str:
 
 def _lead(table: Table, version: Version) -> str:
     """Return the first sentences of the page."""
-    rules, cells = len(table.standings), len(table.cells)
-    critical = "" if table.critical is None else f" Average ranks that differ by less than {table.critical:.2f} are not told apart."
+    cells, critical = len(table.cells), ""
+    if table.critical is not None:
+        critical = f" Average ranks that differ by less than {table.critical:.2f} are not told apart."
     return (
-        f"{rules} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, tuned with the same budget of "
-        f"{version.tuning_budget:,} client updates per cell on other seeds. In {len(table.nobody)} of {cells} cells no rule is "
-        f"significantly better than {version.reference}.{critical}"
+        f"{len(table.standings)} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, tuned with "
+        f"the same budget of {version.tuning_budget:,} client updates per cell on other seeds. In {len(table.nobody)} of "
+        f"{cells} cells no rule is significantly better than {version.reference}.{critical}"
     )

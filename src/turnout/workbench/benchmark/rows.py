@@ -77,7 +77,9 @@ def load(path: Path) -> Row:
         if not isinstance(row["rule"], str) or not isinstance(row["cells"], dict):
             raise TypeError
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{path} is not a row of the benchmark: write it by turnout benchmark run RULE") from error
+        raise ConfigurationError(
+            f"{path} is not a row of the benchmark: write it by turnout benchmark run RULE"
+        ) from error
     return row
 
 
@@ -110,7 +112,9 @@ def check(row: Row, version: Version, seed: int = 0) -> str:
     again = figures_of(cell.experiment(row["rule"], recorded["options"], int(number)).run(), cell.target)
     before, same = recorded["runs"][number], row["machine"] == machine()
     if same and again != before:
-        raise ConfigurationError(f"{name}, seed {number}: got {again}, recorded {before}: the row is not of this version")
+        raise ConfigurationError(
+            f"{name}, seed {number}: got {again}, recorded {before}: the row is not of this version"
+        )
     gap = max(abs((again[key] or 0.0) - (before[key] or 0.0)) for key in ("test_accuracy", "worst_tenth", "absent"))
     if gap > TOLERANCE:
         raise ConfigurationError(f"{name}, seed {number}: accuracies differ by {gap:.3f}, needed at most {TOLERANCE}")
@@ -130,7 +134,9 @@ def _begun(rule: str, version: Version, path: Path) -> Row:
     row = load(path)
     for key in ("rule", "version", "machine"):
         if row[key] != new[key]:
-            raise ConfigurationError(f"{path} has a row of {key} {row[key]!r}, needed {new[key]!r}: give another --output")
+            raise ConfigurationError(
+                f"{path} has a row of {key} {row[key]!r}, needed {new[key]!r}: give another --output"
+            )
     return row
 
 

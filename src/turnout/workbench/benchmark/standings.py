@@ -26,7 +26,8 @@ class Standing:
         figures: each figure over seeds; absent where a seed has none.
         gap: the paired difference of the test accuracy from the reference.
         p: p-value of the difference, adjusted by Holm's method over the rules of the cell; NaN for the reference.
-        rank: rank of the mean test accuracy among the rules that are defined in the cell, 1 is the best; ties share a mean rank.
+        rank: rank of the mean test accuracy among the rules that are defined in the cell, 1 is the best; ties share
+            their mean rank.
         edges: options whose tuned value is at the edge of the searched range.
     """
 
@@ -86,7 +87,8 @@ def table_of(rows: Iterable[Row], version: Version, tier: str) -> Table:
     ranked = [rule for rule, row in standings.items() if len(row) >= 0.75 * most > 0]
     ranked_in = [cell.name for cell in cells if ranked and all(cell.name in standings[rule] for rule in ranked)]
     ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked})
-    nobody = [cell.name for cell in cells if not any(row[cell.name].is_better for row in standings.values() if cell.name in row)]
+    better = {name for row in standings.values() for name, standing in row.items() if standing.is_better}
+    nobody = [cell.name for cell in cells if cell.name not in better]
     return Table(
         tuple(cells), standings, undefined, ranks, tuple(ranked_in), critical_difference(len(ranks), len(ranked_in)),
         tuple(nobody),
@@ -127,25 +129,26 @@ def _checked(rows: Iterable[Row], version: Version, cells: Sequence[Cell]) -> di
                 )
         by_rule[rule] = row
     if version.reference not in by_rule:
-        raise ConfigurationError(f"rows: got none of {version.reference}, from which differences are taken: compute it first")
+        raise ConfigurationError(
+            f"rows: got none of {version.reference}, from which differences are taken: compute it first"
+        )
     return by_rule
 
 
 def _in_cell(name: str, by_rule: Mapping[str, Row], reference: str) -> dict[str, Standing]:
     """Return the standings of the rules that are defined in a cell."""
     found = {rule: row["cells"][name] for rule, row in by_rule.items() if "runs" in row["cells"].get(name, {})}
-    accuracy = {
-        rule: {int(seed): run[RANKED] for seed, run in cell["runs"].items()} for rule, cell in found.items()
-    }
+    accuracy = {rule: {int(seed): run[RANKED] for seed, run in cell["runs"].items()} for rule, cell in found.items()}
     rivals = [rule for rule in found if rule != reference and reference in found]
     gaps = {rule: gap(accuracy[rule], accuracy[reference]) for rule in rivals}
     known = [rule for rule in rivals if gaps[rule] is not None]
     adjusted = dict(zip(known, holm([each.p for rule in known if (each := gaps[rule])]), strict=True))
     ranks = _ranks([float(np.mean(list(values.values()))) for values in accuracy.values()])
-    return {
-        rule: Standing(_measured(cell["runs"].values()), gaps.get(rule), adjusted.get(rule, math.nan), rank, tuple(cell["edges"]))
-        for (rule, cell), rank in zip(found.items(), ranks, strict=True)
-    }
+    found_standings = {}
+    for (rule, cell), rank in zip(found.items(), ranks, strict=True):
+        figures, p = _measured(cell["runs"].values()), adjusted.get(rule, math.nan)
+        found_standings[rule] = Standing(figures, gaps.get(rule), p, rank, tuple(cell["edges"]))
+    return found_standings
 
 
 def _measured(runs: Iterable[Mapping[str, float | None]]) -> dict[str, Measured]:

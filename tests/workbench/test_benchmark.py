@@ -1,0 +1,241 @@
+"""The participation benchmark, with a version of two small cells."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from turnout.core.checks import ConfigurationError
+from turnout.workbench import commands
+from turnout.workbench.benchmark import rows
+from turnout.workbench.benchmark.cells import Cell, Version
+from turnout.workbench.benchmark.figures import figures_of
+from turnout.workbench.benchmark.standings import critical_difference, table_of
+
+SETTINGS = {
+    "rounds": 6,
+    "evaluate_every": 3,
+    "local": {"steps": 2, "batch_size": 8, "lr": 0.2},
+    "data": {
+        "name": "digits", "num_clients": 8, "partition": {"name": "iid"}, "client_test_fraction": 0.2,
+        "validation_fraction": 0.2,
+    },
+    "model": {"name": "logistic"},
+}  # fmt: skip
+CHANCE = {"availability": {"name": "bernoulli", "mean": 0.3, "correlated_with_labels": "none"}}
+BUFFER = {
+    "availability": {"name": "everyone"},
+    "pace": {"name": "buffered", "buffer_size": 3, "concurrency": 4},
+    "population": {"speed": {"kind": "delays", "spread": 0.5}},
+}
+CELLS = (
+    Cell("chance", "small", "unrelated", 0.3, SETTINGS | CHANCE),
+    Cell("buffer", "small", "speed", 0.3, SETTINGS | BUFFER),
+)
+SMALL = Version("v0", (0, 1), (100,), 10, "average_participating", {"average_all": {"server_lr": 3.0}}, CELLS)
+
+
+@pytest.fixture(scope="module")
+def row(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "row.json"
+    return rows.compute("average_participating", SMALL, "small", path), path
+
+
+def test_version_tunes_with_seeds_that_it_does_not_report_and_has_twelve_small_cells():
+    version = Version.read("v1")
+    assert not set(version.seeds) & set(version.tuning_seeds)
+    assert len(version.seeds) == 5
+    assert len(version.of_tier("small")) == 12
+    assert len({cell.name for cell in version.cells}) == len(version.cells)
+    assert {cell.rates for cell in version.cells} == {"unrelated", "labels", "speed"}
+    with pytest.raises(ConfigurationError, match="version"):
+        Version.read("v99")
+
+
+def test_published_rows_are_of_the_declared_cells():
+    version = Version.read("v1")
+    hashes = {cell.name: cell.hash for cell in version.of_tier("small")}
+    published = rows.published(version)
+    for each in published:
+        assert {name: cell["hash"] for name, cell in each["cells"].items()} == hashes, each["rule"]
+        assert all(len(cell["runs"]) == 5 for cell in each["cells"].values() if "runs" in cell)
+    if published:
+        assert version.reference in {each["rule"] for each in published}
+
+
+def test_hash_depends_on_settings_target_splits_and_cohorts():
+    cell = CELLS[0]
+    again = Cell(cell.name, cell.tier, cell.rates, cell.target, dict(cell.settings))
+    assert cell.hash == again.hash
+    rarer = {"availability": {**CHANCE["availability"], "mean": 0.2}}
+    assert len({cell.hash, replace(cell, target=0.4).hash, replace(cell, settings=SETTINGS | rarer).hash}) == 3
+
+
+def test_searched_options_are_the_local_step_size_and_that_of_the_server():
+    cell = CELLS[0]
+    assert SMALL.axes("average_participating", cell) == {"local.lr": (0.1, 0.2, 0.4), "server_lr": (1.0, 2.0, 4.0)}
+    assert SMALL.axes("average_all", cell)["server_lr"] == (3.0, 6.0, 12.0)
+    assert SMALL.axes("amplified_fedavg", cell)["gamma"] == (1.5, 3.0, 6.0)
+    assert SMALL.axes("area", cell) == {"local.lr": (0.1, 0.2, 0.4)}
+    assert SMALL.options("fedprox", cell) == {"cohort_size": 8}
+    assert SMALL.options("average_all", cell) == {}
+
+
+def test_figures_of_a_run_are_those_of_its_tables():
+    experiment = CELLS[0].experiment("average_participating", {"local.lr": 0.3}, 1)
+    result = experiment.run()
+    figures = figures_of(result, target=0.0)
+    own = np.array(result.clients["test_accuracy"].to_pylist())
+    assert figures["test_accuracy"] == result.rounds["test_accuracy"].to_pylist()[-1]
+    assert figures["worst_tenth"] == own.min()
+    share = np.array(result.clients["participations"].to_pylist()) / 6
+    away = own[share < 0.2]
+    assert figures["absent"] == (pytest.approx(away.mean()) if len(away) else None)
+    assert figures["rounds_to_target"] == 3.0  # the first evaluation
+    assert figures["updates_to_target"] == sum(result.rounds["num_participants"].to_pylist()[:3])
+    assert figures["bytes"] == sum(result.rounds["bytes_up"].to_pylist()) + sum(result.rounds["bytes_down"].to_pylist())
+    assert figures_of(result, target=1.1)["rounds_to_target"] is None
+
+
+def test_row_has_tuned_options_and_figures_of_all_seeds(row):
+    computed, path = row
+    assert json.loads(path.read_text()) == computed
+    assert computed["cells"].keys() == {"chance", "buffer"}
+    for cell in computed["cells"].values():
+        assert cell["runs"].keys() == {"0", "1"}
+        assert cell["options"].keys() == {"local.lr", "server_lr"}
+    again = CELLS[0].experiment("average_participating", computed["cells"]["chance"]["options"], 1).run()
+    assert figures_of(again, 0.3) == computed["cells"]["chance"]["runs"]["1"]
+
+
+def test_row_resumes_with_the_cells_that_it_lacks(row, tmp_path):
+    computed, _ = row
+    path, lines = tmp_path / "row.json", []
+    rows.save({**computed, "cells": {"chance": computed["cells"]["chance"]}}, path)
+    again = rows.compute("average_participating", SMALL, "small", path, jobs=2, tell=lines.append)
+    assert again == computed
+    assert [line.partition(":")[0] for line in lines] == ["average_participating, buffer"]
+    with pytest.raises(
+        ConfigurationError, match="has a row of rule 'average_participating', needed 'fedau': give another"
+    ):
+        rows.compute("fedau", SMALL, "small", path)
+
+
+def test_rule_that_a_cell_excludes_says_why(tmp_path):
+    computed = rows.compute("scaffold", SMALL, "small", tmp_path / "row.json")
+    assert "runs" in computed["cells"]["chance"]
+    assert "buffer" in computed["cells"]["buffer"]["undefined"].lower()
+
+
+def test_check_recomputes_a_run_and_notices_changes(row):
+    computed, _ = row
+    assert "equal, bit for bit" in rows.check(computed, SMALL)
+    other = json.loads(json.dumps(computed))
+    for cell in other["cells"].values():
+        for run in cell["runs"].values():
+            run["test_accuracy"] += 1e-9
+    with pytest.raises(ConfigurationError, match="the row is not of this version"):
+        rows.check(other, SMALL)
+    other["machine"] = {"processor": "another"}
+    assert "within" in rows.check(other, SMALL)
+    for cell in other["cells"].values():
+        for run in cell["runs"].values():
+            run["test_accuracy"] += 0.1
+    with pytest.raises(ConfigurationError, match=r"accuracies differ by 0\.100, needed at most 0\.02"):
+        rows.check(other, SMALL)
+    with pytest.raises(ConfigurationError, match="version: got 'v0', needed 'v7'"):
+        rows.check(computed, replace(SMALL, name="v7"))
+    with pytest.raises(ConfigurationError, match="its hash is"):
+        rows.check(computed, replace(SMALL, cells=tuple(replace(cell, target=0.9) for cell in CELLS)))
+
+
+def made(rule, chance, buffer=None):
+    """A row with these test accuracies by seed."""
+
+    def cell(name, accuracies):
+        runs = {str(seed): {"test_accuracy": value, "absent": None} for seed, value in enumerate(accuracies)}
+        return {"hash": {cell.name: cell.hash for cell in CELLS}[name], "options": {}, "edges": [], "runs": runs}
+
+    cells = {"chance": cell("chance", chance)}
+    excluded = {"hash": CELLS[1].hash, "undefined": "needs rounds"}
+    return {"rule": rule, "version": "v0", "cells": cells | {"buffer": cell("buffer", buffer) if buffer else excluded}}
+
+
+def test_standings_are_paired_corrected_and_ranked():
+    reference = made("average_participating", (0.5, 0.6, 0.7), (0.5, 0.6, 0.7))
+    better = made("fedau", (0.6, 0.71, 0.8), (0.5, 0.6, 0.7))
+    alike = made("mifa", (0.51, 0.58, 0.71), (0.4, 0.5, 0.6))
+    table = table_of([reference, better, alike, made("scaffold", (0.5, 0.6, 0.7))], SMALL, "small")
+    standing = table.standings["fedau"]["chance"]
+    assert standing.gap.mean == pytest.approx(0.31 / 3)
+    assert standing.p == pytest.approx(2 * standing.gap.p)  # of three rivals, one of which has no p-value
+    assert standing.is_better
+    assert not table.standings["mifa"]["chance"].is_better
+    assert math.isnan(table.standings["average_participating"]["chance"].p)
+    assert [table.standings[rule]["chance"].rank for rule in table.standings] == [3.5, 1.0, 2.0, 3.5]
+    assert table.nobody == ("buffer",)
+    assert table.undefined["scaffold"] == {"buffer": "needs rounds"}
+    assert "scaffold" not in table.ranks  # it lacks half of the cells
+    assert list(table.ranks) == ["fedau", "average_participating", "mifa"]
+    assert table.ranks["fedau"] == pytest.approx((1 + 1.5) / 2)
+    assert table.ranked_in == ("chance", "buffer")
+
+
+def test_rows_that_cannot_be_compared_are_refused():
+    reference = made("average_participating", (0.5, 0.6))
+    with pytest.raises(ConfigurationError, match="got two rows, needed one"):
+        table_of([reference, reference], SMALL, "small")
+    with pytest.raises(ConfigurationError, match="got none of average_participating"):
+        table_of([made("fedau", (0.5, 0.6))], SMALL, "small")
+    with pytest.raises(ConfigurationError, match="got a row of v9, needed v0"):
+        table_of([{**reference, "version": "v9"}], SMALL, "small")
+    reference["cells"]["chance"]["hash"] = "0"
+    with pytest.raises(ConfigurationError, match="so that its data or cohorts differ"):
+        table_of([reference], SMALL, "small")
+
+
+@pytest.mark.parametrize(("rules", "q"), [(2, 1.960), (5, 2.728), (10, 3.164)])
+def test_critical_difference_is_that_of_the_published_table(rules, q):
+    assert critical_difference(rules, 14) == pytest.approx(q * math.sqrt(rules * (rules + 1) / (6 * 14)), abs=2e-3)
+    assert critical_difference(1, 14) is None
+
+
+def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
+    monkeypatch.setattr(Version, "read", lambda: SMALL)
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    commands.add_to(app)
+
+    def call(*words):
+        ended = CliRunner().invoke(app, ["benchmark", *words])
+        assert ended.exit_code == 0, ended.output
+        return ended.output
+
+    (tmp_path / "rules.py").write_text(
+        "import turnout as to\n\ndef halved(local=None, *, server_lr=0.5, also=()):\n"
+        "    return to.average_participating(local, server_lr=server_lr, also=also).named('halved')\n"
+    )
+    assert "row: mine.json" in call("run", "rules.py:halved", "--output", "mine.json")
+    assert "page: base.html" in call("run", "average_participating", "--output", "base.json")
+    page = call("show", "mine.json", "base.json", "--output", "all.html")
+    assert "page: all.html" in page
+    text = (tmp_path / "all.html").read_text()
+    assert "rules.py:halved" in text
+    assert "In 2 of 2 cells no rule is significantly better than average_participating." in text
+    assert "equal, bit for bit" in call("check", "mine.json")
+    assert "add this file to a pull request: v0/halved.json" in call("submit", "mine.json")
+
+
+def test_files_that_are_no_rows_are_refused(tmp_path):
+    for text in ("{}", "[1", '{"rule": 3, "cells": {}}'):
+        (tmp_path / "row.json").write_text(text)
+        with pytest.raises(
+            ConfigurationError, match="is not a row of the benchmark: write it by turnout benchmark run"
+        ):
+            rows.load(tmp_path / "row.json")
+    with pytest.raises(ConfigurationError, match="is not a row of the benchmark"):
+        rows.load(tmp_path / "missing.json")
