@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from turnout.cli.names import ALGORITHMS
+from turnout.cli.options import options_of
 from turnout.cli.settings import Settings
 from turnout.cli.user_code import member
 from turnout.core.checks import known_name
@@ -105,7 +106,7 @@ class Version:
     def options(self, rule: str, cell: Cell) -> dict[str, Any]:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
         recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
-        if "cohort_size" in signature(recipe).parameters:
+        if "cohort_size" in options_of(recipe):
             declared = {"cohort_size": cell.settings["data"]["num_clients"], **declared}
         return {name: value for name, value in declared.items() if name not in _SEARCHED}
 
@@ -114,8 +115,8 @@ class Version:
         recipe, lr = member(ALGORITHMS, rule, "algorithm"), cell.settings["local"]["lr"]
         axes = {"local.lr": (lr / FACTOR, lr, lr * FACTOR)}
         for name in _SEARCHED:
-            if name in (parameters := signature(recipe).parameters) and parameters[name].default is not None:
-                least = float(self.rules.get(rule, {}).get(name, parameters[name].default))
+            if name in options_of(recipe) and (default := signature(recipe).parameters[name].default) is not None:
+                least = float(self.rules.get(rule, {}).get(name, default))
                 axes[name] = (least, least * FACTOR, least * FACTOR**2)
                 break
         return axes

@@ -138,7 +138,7 @@ def _lead(table: Table, version: Version) -> str:
     if table.critical is not None:
         critical = f" Average ranks that differ by less than {table.critical:.2f} are not told apart."
     return (
-        f"{len(table.standings)} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, tuned with "
-        f"the same budget of {version.tuning_budget:,} client updates per cell on other seeds. In {len(table.nobody)} of "
-        f"{cells} cells no rule is significantly better than {version.reference}.{critical}"
+        f"{len(table.standings)} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, with the"
+        f" same tuning budget of {version.tuning_budget:,} client updates per cell. In {len(table.nobody)} of {cells} cells"
+        f" no rule is significantly better than {version.reference}.{critical}"
     )

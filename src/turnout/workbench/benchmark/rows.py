@@ -55,8 +55,16 @@ def compute(
             row["cells"][cell.name] = result
             save(row, path)
             tell(_line(rule, cell, result))
-    save(row, path)
+    _defined(row)
     return row
+
+
+def _defined(row: Row) -> list[str]:
+    """Return the cells in which a rule is defined, by name; raise an error if there are none."""
+    if not (names := sorted(name for name, cell in row["cells"].items() if "runs" in cell)):
+        why = next((cell["undefined"] for cell in row["cells"].values()), "it has no cells")
+        raise ConfigurationError(f"{row['rule']} is defined in no cell ({why})")
+    return names
 
 
 def save(row: Row, path: Path) -> None:
@@ -102,9 +110,8 @@ def check(row: Row, version: Version, seed: int = 0) -> str:
     """
     if row.get("version") != version.name:
         raise ConfigurationError(f"version: got {row.get('version')!r}, needed {version.name!r}: compute the row again")
-    cells = {cell.name: cell for cell in version.cells}
-    drawn = random.Random(seed)
-    name = drawn.choice(sorted(name for name, cell in row["cells"].items() if "runs" in cell))
+    cells, drawn = {cell.name: cell for cell in version.cells}, random.Random(seed)
+    name = drawn.choice(_defined(row))
     cell, recorded = cells[name], row["cells"][name]
     if recorded["hash"] != cell.hash:
         raise ConfigurationError(f"{name}: its hash is {recorded['hash']}, needed {cell.hash}: compute the row again")
