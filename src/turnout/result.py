@@ -12,16 +12,18 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from turnout import models
 from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.core.display import html_table
-from turnout.core.numerics import default_settings
+from turnout.data.preparation import FILE, Preparation
 from turnout.engine.adapters import add_offsets
+from turnout.export import usage
 from turnout.export.card import CARD, card_of
+from turnout.export.predicting import Predicting
+from turnout.export.rebuild import builder
 from turnout.export.state import STATES, format_of
 from turnout.export.traced import traced
 from turnout.models.peft_adapter import save_adapter
-from turnout.record import checkpoint, contents, storage
+from turnout.record import storage
 from turnout.record.contents import RunConfig
 from turnout.record.query import History
 from turnout.record.trained import Trained
@@ -39,7 +41,7 @@ CONFIG = "config.json"
 """The file of a run folder that has the experiment as plain values."""
 
 
-class Result:
+class Result(Predicting):
     """The result of a run: its model, the models of clients, and what was recorded.
 
     Args:
@@ -49,6 +51,7 @@ class Result:
         name: label in figures: the name of the algorithm, or of the folder that it was loaded from.
         config: the experiment as plain values; None where it is not known.
         input_shape: shape of an example, as the model takes it; None where it is not known.
+        preparation: how rows of a table become inputs; None for other data.
 
     Attributes:
         history: the tables, with what can be asked of them (`History.column`, `History.reached`, ...).
@@ -73,9 +76,11 @@ class Result:
         name: str = "run",
         config: Mapping[str, Any] | None = None,
         input_shape: Sequence[int] | None = None,
+        preparation: usage.Prepared | None = None,
     ) -> None:
         self.history, self.name, self.config, self._trained, self._build = history, name, config, trained, build
         self._input_shape = None if input_shape is None else tuple(input_shape)
+        self.preparation = preparation
 
     def __repr__(self) -> str:
         parts = [repr(self.name), counted(self.history.last_round, "round"), *self._judged(), *self._stopped()]
@@ -110,6 +115,7 @@ class Result:
             experiment.algorithm.name,
             simulation.description,
             experiment.data.input_shape,
+            experiment.data.preparation,
         )
 
     @cached_property
@@ -160,6 +166,10 @@ class Result:
         An ExecuTorch file has the model with its loss and gradients, to train it further on a device: inputs ``[M, ...]`` and
         targets ``[M]``, with M that of `example`, or 16. Its gradients have to be those of torch before it is written.
 
+        Of a run on a table, ``preprocessing.json`` beside the file has the columns with their means, deviations and
+        categories, and the names of classes; `turnout.data.Preparation` applies it. A safetensors file has it, and an
+        expression of torch for the module, as metadata.
+
         An adapter of `peft` is a folder: ``peft.PeftModel.from_pretrained(base, path)``.
 
         Args:
@@ -182,14 +192,19 @@ class Result:
             save_adapter(self._with(client), target)
         else:
             if format in STATES:
-                data = STATES[format](self.state_dict(client))
+                data = STATES[format](self.state_dict(client), usage.metadata(self._module(client), self.preparation))
             else:
-                classes = ((self.config or {}).get("data") or {}).get("num_classes")
-                data = traced(self._with(client), format, example, self._input_shape, classes)
+                data = traced(self._with(client), format, example, self._input_shape, self._num_classes)
             files[target] = partial(Path.write_bytes, data=data)
+        beside = target if format == "peft" else target.parent
+        if isinstance(self.preparation, Preparation):
+            files[beside / FILE] = partial(Path.write_text, data=self.preparation.text(), encoding="utf-8")
         if card:
-            text = card_of(self.name, self.history, self.state_dict(client), self.config, target.name, format, client)
-            card_file = (target if format == "peft" else target.parent) / CARD
+            text = card_of(
+                self.name, self.history, self.state_dict(client), self.config, target.name, format, client,
+                self.preparation, self._module(client),
+            )  # fmt: skip
+            card_file = beside / CARD
             files[card_file] = partial(Path.write_text, data=text, encoding="utf-8")
         storage.replace_files(files)
         return target
@@ -216,6 +231,10 @@ class Result:
     def plot(self, what: str | None = None) -> Figure:
         """Draw the run as a matplotlib figure; `plot` says what there is, and draws several runs in one picture."""
         return plot({self.name: self}, what)
+
+    def _module(self, client: int | None) -> nn.Module | None:
+        """Return the module of the shared model, or of a client's; None where the run folder does not hold it."""
+        return None if self._build is None else self._with(client)
 
     def _with(self, client: int | None) -> nn.Module:
         """Return a module with the parameters of the shared model, or of a client's."""
@@ -260,32 +279,10 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     storage.check_all(folder)
     if model is not None and not isinstance(model, nn.Module):
         raise refuse("model", given=model, needed="a torch.nn.Module, or None where the run trained a ready-made model")
-    build = _build(folder, trained) if model is None else lambda: model
+    build = builder(folder, trained) if model is None else lambda: model
     config = None
     if (folder / CONFIG).exists():
         config = storage.read_json(folder / CONFIG, instead="give the folder of a run", form=RunConfig)
     shape = None if trained.spec is None else trained.spec["input_shape"]
-    return Result(History.load(folder, version), trained, build, folder.resolve().name, config, shape)
-
-
-def _build(folder: Path, trained: Trained) -> Callable[[], nn.Module] | None:
-    """Return a function that builds a ready-made model by its specification, before its parameters are loaded."""
-    if (spec := trained.spec) is None:
-        return None
-    file = folder / checkpoint.FILE
-    with contents.restoring(file, "model.spec"):
-        made = models.model(spec["name"], **spec["options"])
-
-    @default_settings()
-    def build() -> nn.Module:
-        with contents.restoring(file, "model.spec"):
-            module = made.build(tuple(spec["input_shape"]), spec["num_outputs"], spec.get("seed", 0))
-            shapes = dict(zip(trained.layout.names, trained.layout.shapes, strict=True))
-            for name, tensor in module.state_dict().items():
-                if name in trained.names and tuple(tensor.shape) != shapes[trained.names[name]]:
-                    raise ValueError(
-                        f"{name} would have shape {tuple(tensor.shape)}, not {shapes[trained.names[name]]}"
-                    )
-        return module
-
-    return build
+    preparation = usage.preparation_of(config)
+    return Result(History.load(folder, version), trained, build, folder.resolve().name, config, shape, preparation)

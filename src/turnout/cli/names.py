@@ -10,9 +10,9 @@ from turnout.base import Aggregation, Guard, Local, Personalization, Selection, 
 from turnout.base.algorithm import ALGORITHMS
 from turnout.core.registry import Family
 from turnout.core.schedule import Schedule
-from turnout.data.columns import TRANSFORMS, Transform
 from turnout.data.partition import Partition
 from turnout.data.source import SOURCES
+from turnout.data.transformer import TRANSFORMS, Transform
 from turnout.data.transforms.pipeline import AUGMENTATIONS
 from turnout.engine.loss import LOSSES
 from turnout.models import MODELS

@@ -189,7 +189,10 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
-    """Build the piece that a nested table describes."""
+    """Build the piece that a nested table describes, or convert the values of a mapping."""
+    for kind in kinds:
+        if typing.get_origin(kind) is dict:
+            return {name: convert(typing.get_args(kind)[1], part, _at(key, name)) for name, part in value.items()}
     for family in (kind for kind in kinds if kind in FAMILIES):
         members = FAMILIES[family]
         kind = value.get("kind")
@@ -241,6 +244,8 @@ def _is_plain(hint: Any) -> bool:
     if hint in _PLAIN or hint in FAMILIES:
         return True
     origin = typing.get_origin(hint)
+    if origin is dict:
+        return _is_plain(typing.get_args(hint)[1])
     if origin in (Union, types.UnionType, tuple):
         return all(map(_is_plain, typing.get_args(hint) if origin is tuple else _members(hint)))
     if isinstance(hint, type) and is_dataclass(hint) and not inspect.isabstract(hint):

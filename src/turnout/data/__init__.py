@@ -9,7 +9,6 @@ from turnout.data.catalogue import load as load
 from turnout.data.cifar import cifar10 as cifar10
 from turnout.data.cifar import cifar100 as cifar100
 from turnout.data.cinic import cinic10 as cinic10
-from turnout.data.columns import mixed_columns as mixed_columns
 from turnout.data.declared import declared as declared
 from turnout.data.digits import digits as digits
 from turnout.data.directory import data_directory as data_directory
@@ -39,6 +38,7 @@ from turnout.data.partition import LabelClusters as LabelClusters
 from turnout.data.partition import LabelGroups as LabelGroups
 from turnout.data.partition import Partition as Partition
 from turnout.data.partition import PowerLaw as PowerLaw
+from turnout.data.preparation import Preparation as Preparation
 from turnout.data.qmnist import mnist_by_writer as mnist_by_writer
 from turnout.data.sent140 import leaf_tweets as leaf_tweets
 from turnout.data.sent140 import sent140 as sent140
@@ -54,6 +54,7 @@ from turnout.data.synthetic import synthetic_iid as synthetic_iid
 from turnout.data.table import from_table as from_table
 from turnout.data.table import table as table
 from turnout.data.tokens import from_tokens as from_tokens
+from turnout.data.transformer import mixed_columns as mixed_columns
 from turnout.data.transforms import AdjustSharpness as AdjustSharpness
 from turnout.data.transforms import ColorJitter as ColorJitter
 from turnout.data.transforms import Equalize as Equalize

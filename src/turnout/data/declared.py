@@ -21,12 +21,15 @@ declare("declared", elsewhere="with clients: data.inputs=SHAPE data.classes=C sa
 @SOURCES.register
 def declared(
     inputs: int | tuple[int, ...],
-    classes: int | None = None,
+    classes: int | tuple[str, ...] | None = None,
     outputs: int | None = None,
     *,
     input_type: str = "float32",
     target_shape: tuple[int, ...] = (),
     num_clients: int = 1,
+    categories: dict[str, tuple[str, ...]] | None = None,
+    mean: dict[str, float] | None = None,
+    std: dict[str, float] | None = None,
 ) -> FederatedData:
     """Shapes of examples that only clients have, which are sufficient for a server.
 
@@ -34,11 +37,14 @@ def declared(
 
     Args:
         inputs: shape of an example as the model's input, such as ``(3, 32, 32)``; 64 is ``(64,)``.
-        classes: number of classes (C), where targets are labels; for language modelling the size of the vocabulary.
+        classes: number of classes (C), where targets are labels, or their names; for language modelling the size of the
+            vocabulary.
         outputs: number of values to predict for an example, where targets are numbers.
         input_type: ``"float32"``, ``"float64"``, or ``"int64"`` for tokens.
         target_shape: shape of the labels of an example, ``(T,)`` for labels of T tokens; ``()`` is one label.
         num_clients: N, for pieces with options for each client (known rates, groups).
+        categories, mean, std: categories of columns, and scales of numbers, that the tables of all clients have to declare
+            (see `from_table`); so do names of classes. A client whose table has others is refused.
 
     Raises:
         ConfigurationError: if sizes are not positive, or not exactly one of `classes` and `outputs` is set.
@@ -61,15 +67,23 @@ def declared(
             instead="Write classes=10 for ten labels, or outputs=1 for a number to predict",
         )
     n = max(_EXAMPLES, num_clients)
+    names = None
     if outputs is not None:
         count("outputs", outputs)
         y = torch.zeros(n, *target_shape, *((outputs,) if outputs > 1 else ()))
     else:
         assert classes is not None
+        names = None if isinstance(classes, int) else tuple(classes)
+        classes = classes if isinstance(classes, int) else len(classes)
+        if names is not None and len(set(names)) < len(names):
+            raise refuse("classes", given=names, needed="different names")
         count("classes", classes)
         # The largest label is among them, so that a model with too few outputs fails.
         labels = (classes - 1 - torch.arange(n)) % classes
         y = labels.reshape(n, *(1 for _ in target_shape)).expand(n, *target_shape).contiguous()
     x = torch.zeros(n, *shape, dtype=_TYPES[input_type])
     offsets = np.linspace(0, n, num_clients + 1).astype(np.int64)
-    return FederatedData("declared", Shards(x, y, offsets), classes, recipe={"source": "declared"})
+    assert classes is None or isinstance(classes, int)
+    known = {"classes": names, "categories": categories, "mean": mean, "std": std}
+    recipe = {"source": "declared"} | {name: value for name, value in known.items() if value}
+    return FederatedData("declared", Shards(x, y, offsets), classes, recipe=recipe)

@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.core.display import html_table
+from turnout.data.preparation import Preparation
 from turnout.data.targets import check_finite, check_targets, number_of_classes
+from turnout.data.transformer import FittedTransform
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.data.weights import check_weights
 
@@ -129,6 +131,7 @@ class FederatedData:
         transforms: applied to minibatches in order; random ones only in training.
         client_names: N names for tables, or None for the numbers 0..N-1.
         recipe: how the data were made, as plain values that are saved with every run.
+        preparation: how rows of a table become inputs, with what was fitted to the training rows; None for other data.
     """
 
     name: str
@@ -143,6 +146,7 @@ class FederatedData:
     transforms: tuple[Transform, ...] = ()
     client_names: tuple[str, ...] | None = None
     recipe: dict[str, object] = field(default_factory=dict)
+    preparation: Preparation | FittedTransform | None = None
 
     def __post_init__(self) -> None:
         if self.num_clients < 1:
@@ -189,6 +193,20 @@ class FederatedData:
         if self.unseen_test is not None:
             facts["unseen"] = f"{self.unseen_test.num_clients:,} unseen clients"
         return facts
+
+    def prepare(self, table: Any) -> torch.Tensor:
+        """Return the inputs of further rows, as those of the training rows were made, float32 ``[n, d]``.
+
+        Args:
+            table: a file, a data frame, an Arrow table or a mapping with the columns of inputs; others are ignored.
+
+        Raises:
+            ConfigurationError: if the data are not those of a table, or a column is missing.
+            DataError: if a cell has an unknown category, or no value.
+        """
+        if self.preparation is None:
+            raise ConfigurationError(f"{self.name} was not read by from_table, so there are no columns to prepare")
+        return self.preparation(table)
 
     def plot(self) -> Figure:
         """Plot the classes of each client, or the numbers of examples, as a matplotlib figure.

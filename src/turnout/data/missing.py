@@ -31,7 +31,7 @@ def _nulls_refused(part: pa.Table, inputs: Sequence[str], missing: Missing, null
     Raises:
         DataError: if missing values are neither dropped nor imputed, or a table has no rows.
     """
-    part = pa.table([_with_nulls(part.column(name), name) for name in part.column_names], part.column_names)
+    part = pa.table([with_nulls(part.column(name), name) for name in part.column_names], part.column_names)
     if missing == "drop":
         rows, part = len(part), part.drop_null()
         if rows and not len(part):
@@ -58,7 +58,7 @@ def _remedy(missing: Missing, is_input: bool) -> str:
     return f"{drop}, missing='fill' to fill them in, or correct the table, or leave the column out by features=(...)"
 
 
-def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column with nulls in place of blank texts and NaN, and one form of texts that Unicode declares equal.
 
     Raises:

@@ -10,11 +10,14 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, check_seed, count, known_name, probability, refuse
 from turnout.core.random import generator
+from turnout.data.columns import Columns
 from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData
 from turnout.data.gather import Clients, official_tests, own_examples
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
+from turnout.data.preparation import Preparation
+from turnout.data.transformer import FittedTransform, Transformed
 from turnout.data.transforms import check_transforms
 
 
@@ -102,17 +105,26 @@ def split_source(
     }
     shards = own_examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
     shards |= official_tests(source, clients, client_test_fraction)
+    preparation = None
     if raw.prepare is not None:
-        x = raw.prepare(shards["train"].x[:, 0].numpy())
+        rows = shards["train"].x[:, 0].numpy()
+        x = raw.prepare(rows)
+        preparation = raw.prepare.fitted(rows) if isinstance(raw.prepare, Columns | Transformed) else None
         shards = {name: replace(numbered, x=x[numbered.x[:, 0]]) for name, numbered in shards.items()}
     return FederatedData(
         name=source.name,
         num_classes=source.num_classes,
         transforms=tuple(source.transforms),
         client_names=_names(source, natural, clients.training),
-        recipe=_recipe(source, partition, options, clients, later),
+        recipe=_recipe(source, partition, options, clients, later) | _described(preparation),
+        preparation=preparation,
         **shards,
     )
+
+
+def _described(preparation: Preparation | FittedTransform | None) -> dict[str, Any]:
+    """Return what was fitted to the training rows, where plain values describe it."""
+    return {"preparation": preparation.plain()} if isinstance(preparation, Preparation) else {}
 
 
 def _recipe(

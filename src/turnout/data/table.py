@@ -12,15 +12,22 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name, refuse
+from turnout.core.checks import ConfigurationError, known_name, positive, refuse
+from turnout.data.cells import numbers, read_table
 from turnout.data.client_ids import number_clients
-from turnout.data.columns import Columns, Transform, Transformed, is_transform, numbers
+from turnout.data.columns import Columns
 from turnout.data.directory import declare
+from turnout.data.labels import Task, labels_of
 from turnout.data.missing import MISSING, Missing, without_missing
-from turnout.data.reading import checked_table, read_table_file
+from turnout.data.preparation import PreparedColumn, note
 from turnout.data.source import SOURCES, Source
+from turnout.data.transformer import Transform, Transformed, is_transform
 
 declare("table", elsewhere="a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN")
+
+
+Categories = Sequence[str] | Mapping[str, Sequence[str]]
+"""Names of columns of categories, or their values by name of the column."""
 
 
 @SOURCES.register
@@ -30,19 +37,24 @@ def table(
     client: str | None = None,
     *,
     features: tuple[str, ...] = (),
-    categories: tuple[str, ...] = (),
+    categories: tuple[str, ...] | dict[str, tuple[str, ...]] = (),
     weight: str | None = None,
     scale: bool = False,
     transform: Transform | None = None,
     test: str | None = None,
     missing: Missing = "refuse",
+    task: Task | None = None,
+    classes: tuple[str, ...] = (),
+    mean: dict[str, float] | None = None,
+    std: dict[str, float] | None = None,
 ) -> Source:
     """Table in a file, whose rows belong to clients: CSV, TSV, Parquet, Feather, Arrow or JSON lines.
 
     The options are those of `from_table`.
     """
     options = {"label": label, "client": client, "weight": weight, "features": features, "categories": categories}
-    return from_table(path, **options, scale=scale, transform=transform, test=test, missing=missing)
+    options |= {"scale": scale, "transform": transform, "test": test, "missing": missing}
+    return from_table(path, **options, task=task, classes=classes, mean=mean, std=std)
 
 
 def from_table(
@@ -51,7 +63,7 @@ def from_table(
     label: str,
     client: str | None = None,
     features: Sequence[str] = (),
-    categories: Sequence[str] = (),
+    categories: Categories = (),
     weight: str | None = None,
     scale: bool = False,
     transform: Transform | None = None,
@@ -59,12 +71,19 @@ def from_table(
     num_classes: int | None = None,
     name: str | None = None,
     missing: Missing = "refuse",
+    task: Task | None = None,
+    classes: Sequence[str] = (),
+    mean: Mapping[str, float] | None = None,
+    std: Mapping[str, float] | None = None,
 ) -> Source:
     """Make a source from a table with an example in each row, such as the patients of several hospitals.
 
     Inputs are float32 ``[n, d]``: numbers and booleans, dates and times in days since 1970, and one-hot encoded columns of
     `categories`. Integer targets are labels; texts, categories and booleans are labels as well, numbered in sorted order;
     floats are numbers to predict. Nulls, NaN, and empty or blank texts are missing values.
+
+    Sites that train together have to declare `classes`, the values of `categories`, and `mean` and `std` where they scale:
+    what a site does not declare is numbered and scaled by what it happens to have.
 
     Args:
         table: a file (``.csv``, ``.tsv``, ``.parquet``, ``.feather``, ``.arrow``, ``.jsonl``), a data frame of pandas or
@@ -73,7 +92,8 @@ def from_table(
         client: name of the column of clients; `split` without a partition keeps these clients. Of a CSV file they are texts:
             001, 01 and 1 are three clients.
         features: names of the columns of inputs; empty for all other columns.
-        categories: columns of inputs to be one-hot encoded over their sorted values.
+        categories: columns of inputs to be one-hot encoded over their sorted values; or a mapping of these columns to their
+            values, ``{"sex": ("f", "m")}``, in the order of the inputs.
         weight: name of the column of example weights, numbers > 0; see `turnout.data.weights`.
         scale: standardise numbers and dates to mean 0 and standard deviation 1.
         transform: converts the columns to inputs in place of `categories` and `scale`, with ``fit(frame, y)`` and
@@ -84,15 +104,21 @@ def from_table(
         name: name of the data in reports; None is the name of the file, or ``"table"``.
         missing: ``"refuse"`` raises an error for missing values, ``"drop"`` drops their rows, and ``"fill"`` imputes means of
             numbers and zeros for categories. With ``"fill"``, a missing client or label is an error.
+        task: ``"classification"`` or ``"regression"``; None goes by the type of the column of targets.
+        classes: names of classes 0, 1, ..., as texts; empty numbers the labels as above.
+        mean, std: mean and standard deviation of columns of numbers, which are standardised with them and not with those of
+            the training rows.
 
     `split` fits means, standard deviations and `transform` to the rows on which clients train, not to rows for validation or
-    tests or of other clients. Before, in `Source.x`, they are fitted to all rows of `table`.
+    tests or of other clients. Before, in `Source.x`, they are fitted to all rows of `table`. What was fitted is
+    `FederatedData.preparation`, and ``data.prepare(frame)`` converts further rows.
 
     Raises:
         ConfigurationError: if a column is missing, a column of texts is among the inputs, there are no inputs, the kind
-            of table is unknown, or `transform` fails or is combined with options that it replaces.
-        DataError: if a file is missing or damaged, column names are duplicate, or missing values are neither dropped
-            nor imputed.
+            of table is unknown, `transform` fails or is combined with options that it replaces, or `mean` and `std` are
+            about different columns.
+        DataError: if a file is missing or damaged, column names are duplicate, missing values are neither dropped nor
+            imputed, a label or category is not among the declared ones, or whole numbers as floats could be labels.
 
     Example:
         >>> hospitals = {"age": [61, 48, 55], "sex": ["f", "m", "f"], "ill": ["no", "yes", "yes"], "at": ["A", "B", "A"]}
@@ -105,28 +131,57 @@ def from_table(
         ([0, 1, 1], ('A', 'B'))
     """
     known_name("way with missing values", missing, MISSING)
-    _check_transform(transform, categories, scale)
-    parts = [_read(part, client) for part in ((table,) if test is None else (table, test))]
+    _check_transform(transform, categories, scale or bool(mean))
+    parts = [read_table(part, client) for part in ((table,) if test is None else (table, test))]
     others = [column for column in (label, client, weight) if column is not None]
-    columns = _inputs(parts, others, features, categories)
+    columns = _inputs(parts, others, features, tuple(categories))
     parts = without_missing(parts, others, columns, missing, transform is not None)
-    targets, classes = _targets(parts, label)
+    targets, names = labels_of(parts, label, task, tuple(classes))
+    described = {"label": label, "classes": None if names is None else tuple(names)}
     if transform is None:
-        prepare: Columns | Transformed = Columns.of(parts, columns, categories, scale)
+        specified = _specified(columns, categories, mean or {}, std or {})
+        prepare: Columns | Transformed = Columns.of(parts, specified, **described, scale=scale, fills=missing == "fill")
     else:
-        prepare = Transformed.of(parts, columns, targets, transform)
-    values = {"x": prepare(np.arange(len(parts[0]))), "y": torch.from_numpy(targets)} | _weights(parts, weight)
+        prepare = Transformed.of(parts, columns, targets, transform, **described)
+    everyone = np.arange(len(parts[0]))
+    if isinstance(prepare, Columns):
+        note(prepare.fitted(everyone))
+    values = {"x": prepare(everyone), "y": torch.from_numpy(targets)} | _weights(parts, weight)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
-    options = {"weight": weight, "scale": scale, "transform": transform, "missing": missing}
+    options = {"weight": weight, "scale": scale, "transform": transform, "missing": missing, "task": task}
     return Source(
         name=name,
-        num_classes=num_classes if classes is None else len(classes),
-        prepare=prepare if prepare.is_fitted else None,
-        recipe={"source": name, "columns": columns, "categories": list(categories), "classes": classes}
+        num_classes=num_classes if names is None else len(names),
+        prepare=prepare,
+        recipe={"source": name, "columns": columns, "categories": list(categories), "classes": names}
         | _described(options),
         **_splits(parts, values),
         **_clients(parts, client),
     )
+
+
+def _specified(
+    columns: Sequence[str], categories: Categories, mean: Mapping[str, float], std: Mapping[str, float]
+) -> list[PreparedColumn]:
+    """Return the columns of inputs with the declared categories, means and standard deviations.
+
+    Raises:
+        ConfigurationError: if means and deviations are not those of the same columns of numbers.
+    """
+    if mean.keys() != std.keys():
+        raise ConfigurationError(
+            f"mean and std: got those of {sorted(mean)} and {sorted(std)}, needed both for the same columns"
+        )
+    for name in mean:
+        known_name("column of inputs", name, [column for column in columns if column not in categories])
+        positive(f"std[{name!r}]", std[name])
+    declared = categories if isinstance(categories, Mapping) else dict.fromkeys(categories, ())
+    return [
+        PreparedColumn(name, "category", tuple(map(str, declared[name])))
+        if name in declared
+        else PreparedColumn(name, mean=mean.get(name), std=std.get(name))
+        for name in columns
+    ]
 
 
 def _inputs(
@@ -178,27 +233,6 @@ def _splits(parts: Sequence[pa.Table], values: Mapping[str, torch.Tensor]) -> di
     return splits
 
 
-def _read(table: Any, client: str | None) -> pa.Table:
-    """Convert any kind of table to an Arrow table; clients of a CSV file are texts."""
-    if isinstance(table, str | os.PathLike):
-        return read_table_file(Path(table), texts=() if client is None else (client,))
-    if isinstance(table, pa.Table):
-        return checked_table(table, "the table")
-    if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set
-        return table.with_format("arrow")[:]
-    try:
-        if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
-            return checked_table(pa.table(table), "the table")
-        if hasattr(table, "iloc"):  # pandas before 2.2
-            return checked_table(pa.Table.from_pandas(table, preserve_index=False), "the table")
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"the table cannot be read: {error}") from error
-    raise ConfigurationError(
-        f"table: got {type(table).__name__}, needed a file, a data frame, an Arrow table, a Hugging Face data set or a "
-        "mapping of columns"
-    )
-
-
 def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> None:
     """Raise an error for an object that is not a transform, and for options that it replaces."""
     if transform is None:
@@ -216,27 +250,8 @@ def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> 
 
 def _described(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a source's recipe that do not have their defaults, without addresses in memory."""
-    defaults = {"weight": None, "scale": False, "transform": None, "missing": "refuse"}
+    defaults = {"weight": None, "scale": False, "transform": None, "missing": "refuse", "task": None}
     different = {name: value for name, value in options.items() if value is not None and value != defaults[name]}
     if "transform" in different:
         different["transform"] = re.sub(r" at 0x\w+", "", str(different["transform"]))
     return different
-
-
-def _targets(parts: Sequence[pa.Table], name: str) -> tuple[np.ndarray, list[str] | None]:
-    """Return labels or numbers to predict, and the names of classes if labels are not numbers."""
-    values = [part.column(name).to_numpy() for part in parts]
-    kinds = {part.dtype.kind.replace("u", "i") for part in values}
-    if len(kinds) > 1:
-        types = " and ".join(str(part.column(name).type) for part in parts)
-        raise DataError(f"column {name!r} holds {types} in training and test: give both the same type")
-    if kinds == {"f"}:
-        with np.errstate(over="ignore"):
-            return np.concatenate(values).astype(np.float32), None
-    if kinds == {"i"}:
-        if (largest := max(int(part.max(initial=0)) for part in values)) > LARGEST_COUNT:
-            raise DataError(f"column {name!r} has the label {largest}, needed classes numbered from 0")
-        # With a type, because NumPy concatenates signed and unsigned integers as floats.
-        return np.concatenate(values, dtype=np.int64, casting="unsafe"), None
-    classes, labels = np.unique(np.concatenate(values), return_inverse=True)
-    return labels.astype(np.int64), [str(name) for name in classes]

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from turnout.core.display import markdown_cell
+from turnout.data.preparation import FILE, Preparation
+from turnout.data.transformer import FittedTransform
+from turnout.export import usage
 from turnout.protocol.published import published_settings
 from turnout.record.stopped import explain
 from turnout.version import __version__
@@ -28,6 +32,8 @@ def card_of(
     file: str,
     format: str,
     client: int | None = None,
+    preparation: usage.Prepared | None = None,
+    module: nn.Module | None = None,
 ) -> str:
     """Return a model card in Markdown: what was trained, on what, how well it does, and how to load it.
 
@@ -39,6 +45,8 @@ def card_of(
         file: the name of the model's file.
         format: format of the file, ``"safetensors"``, ``"onnx"``, ``"executorch"`` or, of a folder, ``"peft"``.
         client: client whose model it is; None is the shared one.
+        preparation: how rows of a table become inputs; None for other data.
+        module: the model; None where it is not known.
     """
     config = config or {}
     config = published_settings(config) if history.is_private else config
@@ -49,6 +57,7 @@ def card_of(
         "Serves": None if client is None else f"client {client}",
         "Parameters": f"{sum(tensor.numel() for tensor in tensors.values()):,} in {len(tensors)} tensors",
         "Data": _data(config.get("data", {})),
+        **({} if preparation is None else usage.described(preparation)),
         "Rounds": f"{history.last_round:,}",
         "Seed": config.get("seed"),
         "Written by": f"turnout {__version__}",
@@ -59,7 +68,16 @@ def card_of(
     lines += [f"# {markdown_cell(name)}", "", f"A model trained by federated learning with turnout: {by}.", ""]
     lines += _table(("", ""), {key: value for key, value in facts.items() if value is not None})
     lines += ["", "## Evaluation", "", *_evaluation(history)]
-    lines += ["", "## How to load it", "", *_loading(file, format)]
+    lines += ["", "## How to load it", "", *_loading(file, format, module)]
+    if isinstance(preparation, Preparation) and format == "safetensors":
+        code = usage.usage(file, module, preparation)
+        lines += ["", "## How to apply it to rows of a table", "", f"Without turnout, with `{FILE}` beside it:", ""]
+        lines += ["```python", *code, "```"]
+    elif isinstance(preparation, FittedTransform):
+        lines += [
+            "",
+            "Its inputs were made by a transform of scikit-learn, which is not part of this file: save that too.",
+        ]
     lines += ["", "## Settings", "", "```json", json.dumps(settings, indent=2), "```", ""]
     return "\n".join(lines)
 
@@ -103,9 +121,11 @@ def _privacy(summary: Mapping[str, float]) -> list[str]:
     return ["", f"The run had client-level differential privacy with epsilon {summary['epsilon']:.4g}."]
 
 
-def _loading(file: str, format: str) -> list[str]:
-    """Return lines of Markdown with code that loads the file."""
-    code = {
+def _loading(file: str, format: str, module: nn.Module | None) -> list[str]:
+    """Return lines of Markdown with code that loads the file, and rebuilds the module where it is a plain one."""
+    code = None if module is None else usage.module_code(module)
+    rebuilt = [] if code is None else ["from collections import OrderedDict", "", "from torch import nn"]
+    lines = {
         "onnx": [
             "import onnxruntime",
             "",
@@ -122,12 +142,14 @@ def _loading(file: str, format: str) -> list[str]:
         "peft": ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")'],
         "torch": ["import torch", "", f'model.load_state_dict(torch.load("{file}", weights_only=True))'],
         "safetensors": [
+            *rebuilt,
             "from safetensors.torch import load_file",
             "",
+            *([] if code is None else [f"model = {code}"]),
             f'model.load_state_dict(load_file("{file}"))',
         ],
     }
-    return ["```python", *code[format], "```"]
+    return ["```python", *lines[format], "```"]
 
 
 def _data(data: Mapping[str, Any]) -> str | None:

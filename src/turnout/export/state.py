@@ -47,15 +47,16 @@ def format_of(path: Path, format: str | None) -> str:
     return format
 
 
-def _torch(state: Mapping[str, torch.Tensor]) -> bytes:
-    """Return named tensors as `torch.load` reads them with ``weights_only=True``."""
+def _torch(state: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
+    """Return named tensors as `torch.load` reads them with ``weights_only=True``, without metadata."""
+    del facts
     file = io.BytesIO()
     torch.save({name: tensor.clone() for name, tensor in state.items()}, file)  # a view would save all of its storage
     return file.getvalue()
 
 
-STATES: Mapping[str, Callable[[Mapping[str, torch.Tensor]], bytes]] = {
-    "safetensors": lambda state: save(dict(state), metadata={"format": "pt"}),
+STATES: Mapping[str, Callable[[Mapping[str, torch.Tensor], Mapping[str, str]], bytes]] = {
+    "safetensors": lambda state, facts: save(dict(state), metadata=dict(facts)),
     "torch": _torch,
 }
-"""The functions that write named tensors, by format."""
+"""The functions that write named tensors and metadata, by format."""

@@ -18,6 +18,7 @@ from turnout.cli.sections import OF_DECLARED
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
+from turnout.data.preparation import check_names, preparations
 from turnout.experiment import Experiment
 from turnout.record.describe import describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
@@ -37,8 +38,19 @@ def clients_experiment(
         device: device for training.
 
     Raises:
-        ConfigurationError: if the settings or data do not match those of the server.
+        ConfigurationError: if the settings or data do not match those of the server, among them names of classes and
+            categories, and declared scales, of tables.
     """
+    with preparations() as made:
+        experiment_and_row = _clients_experiment(announcement, data, experiment, client, device)
+    check_names(made, section(announcement.get("settings") or {}, "data"))
+    return experiment_and_row
+
+
+def _clients_experiment(
+    announcement: Mapping[str, Any], data: str, experiment: str | None, client: int | None, device: str
+) -> tuple[Experiment, int]:
+    """Return the experiment with the client's data, and the index of the client in the data."""
     own_data = ".py:" in data
     if announcement["input_shape"] is None:
         raise ConfigurationError("the server waits for the shape of the first client's data: try again")

@@ -28,7 +28,7 @@ from turnout_serve.server import process
 from turnout_serve.server.first_client import first_shape
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.served_experiment import ServedExperiment
-from turnout_serve.wire.data_shape import MOST_MODEL, DataShape
+from turnout_serve.wire.data_shape import MOST_MODEL, DataShape, with_numbers_of_classes
 
 
 def serve_clients(options: ServeOptions) -> None:
@@ -79,9 +79,13 @@ def first_client_shape(
     table = announced(described)
     table["data"] = without(table["data"], ("inputs", *number))
 
+    def undeclared(shape: DataShape) -> dict[str, Any]:
+        named = isinstance(beside.get("classes"), list)  # which a number would replace
+        return without(shape.settings(), ("classes",) if named else ())
+
     def tried(shape: DataShape) -> DataShape:
         whole = shape.within(beside)
-        run, _ = made(file, [*settings, *as_overrides(whole.settings())])
+        run, _ = made(file, [*settings, *as_overrides(undeclared(whole))])
         if isinstance(run.model, ModelSpec):
             run.model.check_size(whole.inputs, run.data.num_outputs, MOST_MODEL)
         ServedExperiment.of(run)
@@ -89,7 +93,8 @@ def first_client_shape(
 
     announcement = {
         "algorithm": described.name, "pace": type(experiment.pace).__name__, "engine": None, "settings": table,
-        "describes": {}, "num_classes": beside.get("classes"), "input_shape": None, "data": dict(beside), "sees": [],
+        "describes": {}, "num_classes": with_numbers_of_classes(beside).get("classes"), "input_shape": None,
+        "data": with_numbers_of_classes(beside), "sees": [],
         "evaluation": {}, "training": {"reason": "the server waits for the shape of the data"}, "secure": None,
     }  # fmt: skip
 
@@ -104,7 +109,7 @@ def first_client_shape(
     if shape is None:
         return None
     say(f"the first client has {shape}")
-    return as_overrides(shape.settings())
+    return as_overrides(undeclared(shape))
 
 
 def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:

@@ -90,7 +90,7 @@ class DataShape:
         Raises:
             ConfigurationError: if the two disagree.
         """
-        shape = self
+        shape, declared = self, with_numbers_of_classes(declared)
         if self.classes is not None and (classes := declared.get("classes", 0)) > self.classes:
             shape = replace(shape, classes=classes)
         if self.input_type != "int64" and declared.get("input_type") == "float64":
@@ -121,6 +121,12 @@ class DataShape:
         number = counted(self.outputs or 0, "output") if self.classes is None else f"{self.classes:,} class{many}"
         labels = f" for each label of {list(self.target_shape)}" if self.target_shape else ""
         return f"inputs {list(self.inputs)} of {self.input_type} and {number}{labels}"
+
+
+def with_numbers_of_classes(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return declarations with the number of classes in place of their names."""
+    classes = declared.get("classes")
+    return {**declared, "classes": len(classes)} if isinstance(classes, list | tuple) else dict(declared)
 
 
 def _comparable(shape: DataShape) -> DataShape:

@@ -1,0 +1,52 @@
+"""``turnout predict``: apply the model of a run to the rows of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from turnout.cli.command import argument, command, examples, option, options, switch
+
+EPILOG = examples("""
+turnout predict runs/fedavg-patients-0 new.csv
+turnout predict runs/fedavg-patients-0 new.csv --probabilities -o predicted.csv
+""")
+
+
+@options
+class PredictOptions:
+    """Options of ``turnout predict``."""
+
+    folder: Path = argument("The folder of a run on a table (data.name=table).", "RUN")
+    table: Path = argument("Table with the columns of inputs: CSV, TSV, Parquet, Feather, Arrow or JSON lines.", "FILE")
+    client: int | None = option("Use the model of client K, for personalised algorithms.", "K")
+    probabilities: bool = switch("Write the probability of each class as well.", "--probabilities")
+    output: Path | None = option("Output file in CSV; by default it is printed.", "FILE", None, "--output", "-o")
+
+
+@command(PredictOptions, EPILOG)
+def predict(options: PredictOptions) -> None:
+    """Predict the class or the number of each row of a table by the model of a run, as CSV."""
+    import csv
+    import io
+
+    from turnout.result import load
+
+    result = load(options.folder)
+    name = "prediction" if result.preparation is None else result.preparation.label
+    columns = {name: result.predict(options.table, options.client).tolist()}
+    if options.probabilities:
+        shares = result.predict_proba(options.table, options.client)
+        known = None if result.preparation is None else result.preparation.classes
+        labels = known or tuple(map(str, range(shares.shape[1])))
+        columns |= {f"p({label})": shares[:, i].tolist() for i, label in enumerate(labels)}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    if options.output is None:
+        typer.echo(text.getvalue(), nl=False)
+    else:
+        options.output.write_text(text.getvalue(), encoding="utf-8")
+        typer.echo(f"{options.output}: {len(columns[name])} rows")

@@ -1,0 +1,89 @@
+"""Read cells of tables: any kind of table as one of Arrow, and its columns as numbers or texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.data.missing import with_nulls
+from turnout.data.reading import checked_table, read_table_file
+
+_DAY = 86_400_000_000  # microseconds
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+"""Types of numeric columns; the last one is that of a column without any value."""
+
+
+def texts(column: pa.ChunkedArray) -> list[str | None]:
+    """Return cells as texts, None where they are missing: whole numbers as 1, booleans as true and false."""
+    if pa.types.is_floating(column.type):
+        whole = [None if cell is None else int(cell) if cell == int(cell) else cell for cell in column.to_pylist()]
+        return [None if cell is None else str(cell) for cell in whole]
+    return column.cast(pa.string()).to_pylist()
+
+
+def read_columns(table: Any, names: Sequence[str]) -> pa.Table:
+    """Read columns of any kind of table, with nulls in place of blank texts and NaN.
+
+    Raises:
+        ConfigurationError: if a column is missing.
+    """
+    read = read_table(table, None)
+    for name in names:
+        known_name("column", name, read.column_names)
+    return pa.table([with_nulls(read.column(name), name) for name in names], list(names))
+
+
+def read_table(table: Any, client: str | None) -> pa.Table:
+    """Convert any kind of table to an Arrow table; clients of a CSV file are texts."""
+    if isinstance(table, str | os.PathLike):
+        return read_table_file(Path(table), texts=() if client is None else (client,))
+    if isinstance(table, pa.Table):
+        return checked_table(table, "the table")
+    if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set
+        return table.with_format("arrow")[:]
+    try:
+        if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
+            return checked_table(pa.table(table), "the table")
+        if hasattr(table, "iloc"):  # pandas before 2.2
+            return checked_table(pa.Table.from_pandas(table, preserve_index=False), "the table")
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"the table cannot be read: {error}") from error
+    raise ConfigurationError(
+        f"table: got {type(table).__name__}, needed a file, a data frame, an Arrow table, a Hugging Face data set or a "
+        "mapping of columns"
+    )
+
+
+def numbers(parts: Sequence[pa.Table], name: str) -> np.ndarray:
+    """Convert a column of all parts to numbers, float64 ``[n, 1]``; NaN for missing values.
+
+    Raises:
+        ConfigurationError: if a column is neither numeric nor of dates.
+    """
+    columns = [part.column(name) for part in parts]
+    floats = []
+    for column in columns:
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
+            column = pc.call_function("divide", [stamps.cast(pa.float64()), pa.scalar(float(_DAY))])
+        elif not any(is_kind(column.type) for is_kind in _NUMBERS):
+            raise ConfigurationError(
+                f"column {name!r} holds {column.type}, which are no numbers: write categories=({name!r},) for a 0 or 1 for "
+                "each value, or leave it out by features=(...)"
+            )
+        floats.append(column.cast(pa.float64(), safe=False).to_numpy())
+    return np.concatenate(floats)[:, None]
+
+
+def check_values(column: pa.ChunkedArray, name: str) -> None:
+    """Raise an error for a column without any value."""
+    if column.null_count == len(column):
+        raise DataError(f"column {name!r} has no value in the training rows: leave it out by features=(...)")

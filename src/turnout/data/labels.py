@@ -1,0 +1,113 @@
+"""Read the column of targets of a table: labels of classes, or numbers to predict."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.core.checks import LARGEST_COUNT, DataError, known_name, shown
+from turnout.data.cells import texts
+
+LOG = logging.getLogger("turnout.data")
+
+Task = Literal["classification", "regression"]
+
+_FEW = 20  # distinct whole numbers as floats that are taken for classes
+
+
+def labels_of(
+    parts: Sequence[pa.Table], name: str, task: Task | None, classes: tuple[str, ...]
+) -> tuple[np.ndarray, list[str] | None]:
+    """Return labels, int64, or numbers to predict, float32, and the names of classes if labels are not numbers.
+
+    Args:
+        parts: tables of training and test rows.
+        name: name of the column.
+        task: what the targets are; None goes by the type of the column.
+        classes: declared names of classes; empty for none.
+
+    Raises:
+        ConfigurationError: if a task is unknown.
+        DataError: if a type does not suit the task, labels are not among the classes, or whole numbers as floats could be
+            labels.
+    """
+    if task is not None:
+        known_name("task", task, ("classification", "regression"))
+    if classes and task != "regression":
+        return _numbered(parts, name, classes), list(classes)
+    values = [part.column(name).to_numpy() for part in parts]
+    kinds = {part.dtype.kind.replace("u", "i") for part in values}
+    if task == "regression":
+        return _regression(values, name, kinds, classes), None
+    if len(kinds) > 1:
+        types = " and ".join(str(part.column(name).type) for part in parts)
+        raise DataError(f"column {name!r} holds {types} in training and test: give both the same type")
+    if kinds == {"f"}:
+        whole = _whole_floats(values)
+        if task is None and whole is None:
+            return _floats(values), None
+        if task is None:
+            raise DataError(
+                f"column {name!r} holds whole numbers as floats ({whole}), as labels become beside missing values: write "
+                f"frame[{name!r}].astype('Int64') or task='classification' for classes, or task='regression' for numbers to "
+                "predict"
+            )
+        if whole is None:
+            raise DataError(f"column {name!r} holds fractions, which are no classes: write task='regression'")
+        kinds = {"i"}
+    if kinds == {"i"}:
+        return _integers(values, name, task), None
+    known, labels = np.unique(np.concatenate(values), return_inverse=True)
+    return labels.astype(np.int64), [str(label) for label in known]
+
+
+def _integers(values: Sequence[np.ndarray], name: str, task: Task | None) -> np.ndarray:
+    """Return whole numbers as labels, and note that they are taken for classes if more than two."""
+    if (largest := max(int(part.max(initial=0)) for part in values)) > LARGEST_COUNT:
+        raise DataError(f"column {name!r} has the label {largest}, needed classes numbered from 0")
+    distinct = len(np.unique(values[0]))
+    if task is None and distinct > 2:
+        LOG.warning("column %r holds whole numbers, taken as %d classes: write task='regression' to predict numbers, or "
+                    "task='classification'", name, distinct)  # fmt: skip
+    # With a type, because NumPy concatenates signed and unsigned integers as floats.
+    return np.concatenate(values, dtype=np.int64, casting="unsafe")
+
+
+def _regression(values: Sequence[np.ndarray], name: str, kinds: set[str], classes: tuple[str, ...]) -> np.ndarray:
+    """Return a column of numbers to predict."""
+    if classes:
+        raise DataError(f"classes: got {', '.join(classes)} beside task='regression', which has none: leave them out")
+    if not kinds <= {"i", "f", "b"}:
+        raise DataError(f"column {name!r} holds no numbers, which task='regression' needs: write task='classification'")
+    return _floats(values)
+
+
+def _floats(values: Sequence[np.ndarray]) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.concatenate([part.astype(np.float64) for part in values]).astype(np.float32)
+
+
+def _whole_floats(values: Sequence[np.ndarray]) -> str | None:
+    """Return a few distinct whole numbers >= 0 of a column of floats in words; None for others."""
+    distinct = np.unique(np.concatenate(values))
+    if len(distinct) > _FEW or not len(distinct) or (distinct < 0).any() or (distinct != np.rint(distinct)).any():
+        return None
+    return ", ".join(str(float(value)) for value in distinct[:3]) + (", ..." if len(distinct) > 3 else "")
+
+
+def _numbered(parts: Sequence[pa.Table], name: str, classes: tuple[str, ...]) -> np.ndarray:
+    """Return the numbers of labels among declared classes."""
+    if len(set(classes)) < len(classes):
+        raise DataError(f"classes: got {', '.join(map(repr, classes))}, needed different names")
+    index = {label: number for number, label in enumerate(classes)}
+    labels = [label for part in parts for label in texts(part.column(name))]
+    if unknown := sorted({str(label) for label in labels if label not in index}):
+        raise DataError(
+            f"column {name!r} has the labels {', '.join(unknown[:10])}, which are not among the declared classes "
+            f"{', '.join(classes)} (first in row {labels.index(unknown[0]) + 1}, {shown(unknown[0])})"
+        )
+    return np.array([index[str(label)] for label in labels], dtype=np.int64)

@@ -1,0 +1,224 @@
+"""Hold how the rows of a table become inputs of a model, with fitted statistics, as plain values."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, known_name, shown
+from turnout.data.cells import numbers, read_columns, texts
+
+FILE = "preprocessing.json"
+"""The name of the file beside an exported model."""
+
+LOG = logging.getLogger("turnout.data")
+
+_MADE: ContextVar[list[Preparation] | None] = ContextVar("preparations", default=None)
+
+
+@dataclass(frozen=True)
+class PreparedColumn:
+    """How a column becomes inputs.
+
+    Attributes:
+        name: name of the column.
+        kind: ``"number"`` for numbers, booleans (0 and 1) and dates (days since 1970), ``"category"`` for a 0 or 1 for each
+            of `values`.
+        values: categories, in the order of the inputs.
+        mean, std: a number becomes ``(x - mean) / std``; None leaves its scale.
+        fill: the number in place of a missing one; None refuses missing numbers.
+    """
+
+    name: str
+    kind: Literal["number", "category"] = "number"
+    values: tuple[str, ...] = ()
+    mean: float | None = None
+    std: float | None = None
+    fill: float | None = None
+
+    def inputs(self, table: pa.Table, fills: bool) -> np.ndarray:
+        """Return the inputs of this column, float64 ``[n, d]``.
+
+        Raises:
+            DataError: if a category is unknown, or a value is missing that is not filled in, with its row.
+        """
+        if self.kind == "number":
+            column = numbers([table], self.name)
+            missing = np.isnan(column[:, 0])
+            if missing.any() and self.fill is None:
+                raise self._missing(missing)
+            column = np.where(np.isnan(column), np.nan if self.fill is None else self.fill, column)
+            return column if self.mean is None or self.std is None else (column - self.mean) / self.std
+        cells = np.array(texts(table.column(self.name)), dtype=object)
+        missing = np.equal(cells, None)
+        if missing.any() and not fills:
+            raise self._missing(missing)
+        unknown = ~missing & ~np.isin(cells.astype(str), self.values)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise DataError(
+                f"column {self.name!r} has {shown(cells[row])} in row {row + 1}, which is none of {', '.join(self.values)}"
+            )
+        return np.stack([cells == value for value in self.values], axis=1).astype(np.float64)
+
+    def _missing(self, missing: np.ndarray) -> DataError:
+        return DataError(
+            f"column {self.name!r} has no value in row {int(missing.argmax()) + 1}, and the model was trained without "
+            "missing values: fill them in, or train with missing='fill'"
+        )
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How rows of a table become inputs ``[n, d]``, and what the outputs of the model mean.
+
+    It is saved with runs, and exported as ``preprocessing.json`` beside a model.
+
+    Attributes:
+        columns: the columns of inputs, in their order.
+        label: name of the column of targets.
+        classes: names of classes 0, 1, ...; None for labels that are numbers already, or numbers to predict.
+        fills: True if missing values are filled in: means of numbers, zeros for categories.
+
+    Example:
+        >>> column = PreparedColumn("age", mean=50.0, std=10.0)
+        >>> Preparation((column,), label="ill", classes=("no", "yes"))({"age": [60, 45]})
+        tensor([[ 1.0000],
+                [-0.5000]])
+    """
+
+    columns: tuple[PreparedColumn, ...]
+    label: str
+    classes: tuple[str, ...] | None = None
+    fills: bool = False
+
+    def __call__(self, table: Any) -> torch.Tensor:
+        """Return the inputs of a table's rows, float32 ``[n, d]``; other columns are ignored.
+
+        Args:
+            table: a file, a data frame, an Arrow table or a mapping of columns.
+
+        Raises:
+            ConfigurationError: if a column is missing.
+            DataError: if a cell has an unknown category, or no value.
+        """
+        read = read_columns(table, [column.name for column in self.columns])
+        parts = [column.inputs(read, self.fills) for column in self.columns]
+        return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What all sites of a federation must have alike: names of classes and categories, and declared scales."""
+        scaled = [column for column in self.columns if column.mean is not None]
+        return {
+            "classes": None if self.classes is None else list(self.classes),
+            "categories": {column.name: list(column.values) for column in self.columns if column.kind == "category"},
+            "mean": {column.name: column.mean for column in scaled},
+            "std": {column.name: column.std for column in scaled},
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """Return the preparation as plain values, the content of ``preprocessing.json``."""
+        columns = [
+            {name: value for name, value in asdict(column).items() if value not in (None, ())}
+            for column in self.columns
+        ]
+        return {"format": 1, "label": self.label, "classes": self.classes, "fills": self.fills, "columns": columns}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Preparation:
+        """Return the preparation that plain values describe.
+
+        Raises:
+            DataError: if they do not.
+        """
+        try:
+            columns = [dict(column) for column in values["columns"]]
+            for column in columns:
+                column["values"] = tuple(map(str, column.get("values", ())))
+                known_name("kind of column", column.get("kind", "number"), ("number", "category"))
+            classes = None if values["classes"] is None else tuple(map(str, values["classes"]))
+            made = tuple(PreparedColumn(**column) for column in columns)
+            return cls(made, str(values["label"]), classes, bool(values["fills"]))
+        except (KeyError, TypeError, AttributeError, ConfigurationError) as error:
+            raise DataError(f"this is no preparation of a table: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Preparation:
+        """Return the preparation in a file such as ``preprocessing.json``.
+
+        Raises:
+            DataError: if a file is missing, or holds something else.
+        """
+        from turnout.data.reading import read_json
+
+        return cls.of(read_json(Path(path)))
+
+    def text(self) -> str:
+        """Return the content of ``preprocessing.json``."""
+        return json.dumps(self.plain(), indent=2) + "\n"
+
+
+@contextmanager
+def preparations() -> Iterator[list[Preparation]]:
+    """Collect the preparations of all tables that are read within the context."""
+    made: list[Preparation] = []
+    token = _MADE.set(made)
+    try:
+        yield made
+    finally:
+        _MADE.reset(token)
+
+
+def note(preparation: Preparation) -> None:
+    """Note the preparation of a table for `preparations`."""
+    if (made := _MADE.get()) is not None:
+        made.append(preparation)
+
+
+def check_names(here: Sequence[Preparation], announced: Mapping[str, Any]) -> None:
+    """Check that tables have the names and scales that a server announces.
+
+    Args:
+        here: preparations of this client's tables.
+        announced: the section of data of the server's settings, with ``classes`` as names or a number, ``categories``,
+            ``mean`` and ``std``, each of which may be missing.
+
+    Raises:
+        ConfigurationError: if they differ, with both lists.
+    """
+    for preparation in here:
+        for name, value in preparation.names.items():
+            there = announced.get(name)
+            there = list(there) if isinstance(there, tuple) else there
+            if isinstance(value, dict) and isinstance(there, Mapping):
+                there = {key: list(part) if isinstance(part, tuple) else part for key, part in there.items()}
+            if name == "classes" and value is not None and not isinstance(there, list):
+                if there is None or len(value) == there:
+                    LOG.warning(
+                        "the server announces no names of classes, and this table has %s: check that every site declares the "
+                        "same classes in from_table",
+                        ", ".join(value),
+                    )
+                    continue
+                raise ConfigurationError(
+                    f"classes: this client's table has {', '.join(value)}, and the server has {there} classes without names: "
+                    f"sites that number {preparation.label!r} by what they have give one number to different classes. Write "
+                    "the same classes=(...) in from_table at every site, and classes = [...] in the server's section data"
+                )
+            if there is not None and there != value:
+                raise ConfigurationError(
+                    f"{name}: this client's table has {value}, and the server announces {there}: declare in from_table what "
+                    f"the server has, {name}={there}"
+                )

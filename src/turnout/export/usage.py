@@ -1,0 +1,135 @@
+"""Describe how an exported model is rebuilt and applied without turnout, and apply one to tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from turnout.core.checks import ConfigurationError
+from turnout.data.preparation import FILE, Preparation
+from turnout.data.transformer import FittedTransform
+
+Prepared = Preparation | FittedTransform
+
+
+def preparation_of(config: Mapping[str, Any] | None) -> Preparation | None:
+    """Return the preparation of a run's table, from its configuration as plain values; None for other data."""
+    recipe = ((config or {}).get("data") or {}).get("recipe") or {}
+    values = recipe.get("preparation")
+    return None if values is None else Preparation.of(values)
+
+
+def module_code(module: nn.Module) -> str | None:
+    """Return an expression of torch that rebuilds a sequence of torch's layers; None for other modules.
+
+    >>> module_code(nn.Sequential(nn.Flatten(), nn.Linear(3, 2)))
+    'nn.Sequential(OrderedDict({"0": nn.Flatten(start_dim=1, end_dim=-1), "1": nn.Linear(in_features=3, out_features=2, bias=True)}))'
+    """  # noqa: E501
+    layers = dict(module.named_children())
+    plain = all(
+        type(layer).__module__.startswith("torch.nn.") and not any(layer.children()) for layer in layers.values()
+    )
+    if type(module) is not nn.Sequential or not plain:
+        return None
+    parts = ", ".join(f"{json.dumps(name)}: nn.{layer!r}" for name, layer in layers.items())
+    return f"nn.Sequential(OrderedDict({{{parts}}}))"
+
+
+def metadata(module: nn.Module | None, preparation: Prepared | None) -> dict[str, str]:
+    """Return the metadata of a safetensors file: an expression for the module, and the preparation as JSON."""
+    code = None if module is None else module_code(module)
+    facts = {"format": "pt"}
+    if code is not None:
+        facts["module"] = code
+    if isinstance(preparation, Preparation):
+        facts["preprocessing"] = json.dumps(preparation.plain())
+    return facts
+
+
+def usage(file: str, module: nn.Module | None, preparation: Preparation) -> list[str]:
+    """Return the lines of Python, of NumPy and torch, that apply a model to rows of a table."""
+    code = None if module is None else module_code(module)
+    model = code or "Net()  # the module that was trained"
+    names = [column.name for column in preparation.columns]
+    return [
+        "import json",
+        "from collections import OrderedDict",
+        "",
+        "import numpy as np",
+        "import torch",
+        "from safetensors.torch import load_file",
+        "from torch import nn",
+        "",
+        f'preparation = json.load(open("{FILE}", encoding="utf-8"))',
+        "",
+        "",
+        "def text(value):",
+        "    return str(value).lower() if isinstance(value, bool) else str(value)",
+        "",
+        "",
+        f"def inputs(rows):  # rows: dictionaries with the keys {', '.join(names)}",
+        "    parts = []",
+        '    for column in preparation["columns"]:',
+        '        cells = [row.get(column["name"]) for row in rows]',
+        '        if column["kind"] == "category":',
+        '            for value in column["values"]:',
+        "                parts.append([float(cell is not None and text(cell) == value) for cell in cells])",
+        "        else:  # dates are days since 1970",
+        '            numbers = np.array([column.get("fill") if cell is None else cell for cell in cells], dtype=np.float64)',
+        '            parts.append((numbers - column.get("mean", 0.0)) / column.get("std", 1.0))',
+        "    return torch.from_numpy(np.array(parts, dtype=np.float64).T.astype(np.float32))",
+        "",
+        "",
+        f"model = {model}",
+        f'model.load_state_dict(load_file("{file}"))',
+        "model.eval()",
+        "with torch.no_grad():",
+        "    outputs = model(inputs(rows))",
+        *(["classes = [preparation['classes'][i] for i in outputs.argmax(1)]"] if preparation.classes else []),
+    ]
+
+
+def described(preparation: Prepared) -> dict[str, str]:
+    """Return the names of columns and classes in words, for a model card."""
+    columns = preparation.columns
+    names = [column if isinstance(column, str) else column.name for column in columns]
+    classes = {} if preparation.classes is None else {"Classes": ", ".join(preparation.classes)}
+    return {"Columns of inputs": ", ".join(names), "Column of targets": preparation.label} | classes
+
+
+def outputs_of(module: nn.Module, preparation: Prepared | None, table: Any) -> torch.Tensor:
+    """Return the outputs of a model for the rows of a table, ``[n, ...]``.
+
+    Raises:
+        ConfigurationError: if the run was not on a table, or its folder does not hold the preparation.
+    """
+    if preparation is None:
+        raise ConfigurationError(
+            "the run's folder has no preparation of a table: the data were not read by from_table, or by a transform= of "
+            "scikit-learn, which is not saved: write result.model(data.prepare(table))"
+        )
+    first = next(module.parameters(), torch.zeros(()))
+    with torch.no_grad():
+        return module(preparation(table).to(first.dtype))
+
+
+def probabilities(outputs: torch.Tensor) -> np.ndarray:
+    """Return the probabilities of classes, ``[n, C]``: the softmax of logits, or the sigmoid of a single one."""
+    if outputs.dim() < 2 or outputs.shape[1] == 1:
+        positive = torch.sigmoid(outputs.reshape(-1).double())
+        return torch.stack([1 - positive, positive], dim=1).numpy()
+    return torch.softmax(outputs.double(), dim=1).numpy()
+
+
+def predictions(outputs: torch.Tensor, preparation: Prepared | None, num_classes: int | None) -> np.ndarray:
+    """Return names of classes, their numbers where they have no names, or the predicted numbers."""
+    if num_classes is None:
+        return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
+    labels = probabilities(outputs).argmax(axis=1)
+    names = None if preparation is None else preparation.classes
+    return labels if names is None else np.array(names)[labels]

@@ -1,0 +1,240 @@
+"""What was fitted to a table: declared by sites, applied to further rows, saved with a run, and exported with a model."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import turnout as to
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.preparation import Preparation, check_names, preparations
+
+from ..logs import logged
+
+N = 90
+RNG = np.random.default_rng(0)
+TABLE: dict[str, Any] = {
+    "age": RNG.integers(20, 90, N).astype(float).tolist(),
+    "dose": RNG.normal(5, 2, N).tolist(),
+    "sex": RNG.choice(["f", "m"], N).tolist(),
+    "smokes": (RNG.random(N) < 0.5).tolist(),
+    "at": [f"h{i % 3}" for i in range(N)],
+}
+TABLE["ill"] = ["no" if age < 50 else "yes" for age in TABLE["age"]]
+OPTIONS: dict[str, Any] = {"label": "ill", "client": "at", "categories": ("sex",), "scale": True}
+
+
+def trained(model: Any = None, **options: Any) -> tuple[to.data.FederatedData, to.result.Result]:
+    data = to.data.from_table(TABLE, **OPTIONS | options).split(test_fraction=0.2)
+    run = to.Experiment(data=data, model=model or to.models.Mlp(hidden=(4,)), rounds=5)
+    return data, run.run()
+
+
+def rows(table: dict[str, Any], number: int = 7) -> dict[str, Any]:
+    return {name: values[:number] for name, values in table.items() if name not in ("ill", "at")}
+
+
+def test_prepared_rows_are_the_inputs_of_training() -> None:
+    for options in ({}, {"scale": False}, {"missing": "fill"}):
+        source = to.data.from_table(TABLE, **OPTIONS | options)
+        data = source.split(test_fraction=0.0)
+        assert data.preparation is not None
+        np.testing.assert_allclose(data.prepare(TABLE), source.x, atol=1e-6)
+        order = [TABLE["at"].index(f"h{k}") for k in range(3)]
+        np.testing.assert_array_equal(data.prepare(TABLE)[order], data.train.x[data.train.offsets[:3]])
+    assert [column.name for column in data.preparation.columns] == ["age", "dose", "sex", "smokes"]
+    assert data.preparation.classes == ("no", "yes")
+
+
+def test_statistics_are_those_of_the_training_rows() -> None:
+    data = to.data.from_table(TABLE, **OPTIONS).split(test_fraction=0.5)
+    assert isinstance(data.preparation, Preparation)
+    age = data.preparation.columns[0]
+    x = data.train.x[:, 0].double() * age.std + age.mean  # type: ignore[operator]
+    assert age.mean == pytest.approx(float(x.mean()), rel=1e-6)
+    assert age.std == pytest.approx(float(x.std(correction=0)), rel=1e-5)
+
+
+def test_declared_names_and_scales_are_used(tmp_path: Path) -> None:
+    declared = {"classes": ("yes", "no", "unknown"), "categories": {"sex": ("x", "m", "f")}, "scale": False}
+    source = to.data.from_table(TABLE, **OPTIONS | declared, mean={"age": 50.0}, std={"age": 10.0})
+    assert (source.num_classes, source.y[:5].tolist()) == (3, [["yes", "no"].index(v) for v in TABLE["ill"][:5]])
+    np.testing.assert_allclose(source.x[:, 0], (np.array(TABLE["age"]) - 50) / 10, rtol=1e-6)
+    np.testing.assert_array_equal(source.x[:, 2:5], [[v == c for c in "xmf"] for v in TABLE["sex"]])
+    data = source.split(test_fraction=0.0)
+    path = tmp_path / "preprocessing.json"
+    assert isinstance(data.preparation, Preparation)
+    path.write_text(data.preparation.text())
+    again = to.data.Preparation.load(path)
+    assert again == data.preparation
+    np.testing.assert_array_equal(again(rows(TABLE)), data.prepare(rows(TABLE)))
+
+
+def test_two_sites_number_declared_classes_alike() -> None:
+    names = ("asthma", "cold", "flu")
+    for site in (("asthma", "cold"), ("cold", "flu")):
+        source = to.data.from_table({"x": [0.0, 1.0], "ill": site}, label="ill", classes=names)
+        assert [names[k] for k in source.y] == list(site)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"classes": ("no", "maybe")},
+            DataError,
+            "has the labels yes, which are not among the declared classes no, maybe",
+        ),
+        ({"classes": ("no", "no")}, DataError, "needed different names"),
+        ({"categories": {"sex": ("f",)}}, DataError, "column 'sex' has 'm' in row .*, which is none of f"),
+        ({"mean": {"age": 1.0}}, ConfigurationError, r"mean and std: got those of \['age'\] and \[\], needed both"),
+        ({"mean": {"sex": 1.0}, "std": {"sex": 1.0}}, ConfigurationError, "unknown column of inputs 'sex'"),
+        ({"mean": {"age": 1.0}, "std": {"age": 0.0}}, ConfigurationError, "std.*got 0.0, needed a finite number > 0"),
+        ({"task": "regresion"}, ConfigurationError, "unknown task 'regresion': did you mean 'regression'"),
+        ({"task": "regression"}, DataError, "column 'ill' holds no numbers, which task='regression' needs"),
+    ],
+)
+def test_declarations_that_do_not_fit_are_refused(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        to.data.from_table(TABLE, **OPTIONS | options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sex": ["f", "q"]}, "column 'sex' has 'q' in row 2, which is none of f, m"),
+        ({"age": [1.0, None]}, "column 'age' has no value in row 2, and the model was trained without missing values"),
+        ({"sex": ["f", ""]}, "column 'sex' has no value in row 2"),
+    ],
+)
+def test_rows_that_the_model_does_not_know_are_refused(change: Any, message: str) -> None:
+    data = to.data.from_table(TABLE, **OPTIONS).split(test_fraction=0.0)
+    with pytest.raises(DataError, match=message):
+        data.prepare(rows(TABLE, 2) | change)
+    with pytest.raises(ConfigurationError, match="unknown column 'age'"):
+        data.prepare({"sex": ["f"], "dose": [1.0], "smokes": [True]})
+    with pytest.raises(ConfigurationError, match="digits was not read by from_table"):
+        to.data.digits().split(to.partition.Iid(), num_clients=2).prepare(TABLE)
+
+
+def test_whole_numbers_as_floats_are_explained() -> None:
+    table = {"x": [1.0, 2.0, 3.0, 4.0], "y": [0.0, 1.0, float("nan"), 1.0]}
+    with pytest.raises(
+        DataError, match=r"whole numbers as floats \(0.0, 1.0\), as labels become beside missing.*Int64"
+    ):
+        to.data.from_table(table, label="y", missing="drop")
+    assert to.data.from_table(table, label="y", missing="drop", task="classification").y.tolist() == [0, 1, 1]
+    assert to.data.from_table(table, label="y", missing="drop", task="regression").num_classes is None
+
+
+def test_regression_on_whole_numbers_is_declared_and_classes_are_noted() -> None:
+    table = {"x": np.arange(30.0), "age": np.arange(30)}
+    source = to.data.from_table(table, label="age", task="regression")
+    assert (source.num_classes, source.y.is_floating_point()) == (None, True)
+    with logged("column 'age' holds whole numbers, taken as 30 classes: write task='regression'"):
+        assert to.data.from_table(table, label="age").num_classes == 30
+
+
+def test_saved_run_predicts_as_the_model_that_was_trained(tmp_path: Path) -> None:
+    data = to.data.from_table(TABLE, **OPTIONS).split(test_fraction=0.2)
+    run = to.Experiment(data=data, model=to.models.Logistic(), rounds=5)
+    result = run.run(tmp_path / "run")
+    loaded = to.load(tmp_path / "run")
+    outputs = result.model(data.prepare(TABLE))
+    right = np.array(["no", "yes"])[outputs.argmax(1)]
+    np.testing.assert_array_equal(result.predict(TABLE), right)
+    np.testing.assert_array_equal(loaded.predict(TABLE), right)
+    np.testing.assert_allclose(loaded.predict_proba(TABLE), outputs.detach().softmax(1), atol=1e-6)
+    assert loaded.preparation == data.preparation
+
+
+def test_numbers_are_predicted_and_have_no_probabilities() -> None:
+    data = to.data.from_table(TABLE, label="dose", client="at", features=("age",)).split(test_fraction=0.0)
+    result = to.Experiment(data=data, model=to.models.Logistic(), loss=to.loss.squared_error, rounds=2).run()
+    assert result.predict(TABLE).shape == (N,)
+    with pytest.raises(ConfigurationError, match="numbers, which have no probabilities: write predict"):
+        result.predict_proba(TABLE)
+
+
+@pytest.mark.parametrize("model", [to.models.Logistic(), to.models.Mlp(hidden=(5,))], ids=["logistic", "mlp"])
+@pytest.mark.parametrize("missing", ["refuse", "fill"])
+def test_card_applies_the_model_without_turnout(tmp_path: Path, model: Any, missing: Any) -> None:
+    _, result = trained(model, missing=missing)
+    result.export(tmp_path / "model.safetensors", card=True)
+    card = (tmp_path / "model-card.md").read_text()
+    assert "age, dose, sex, smokes" in card
+    assert "no, yes" in card
+    code = re.findall(r"```python\n(.*?)```", card, flags=re.S)[-1]
+    assert len(code.splitlines()) <= 40
+    new = rows(TABLE, 20)
+    if missing == "fill":
+        new |= {"age": [None, *new["age"][1:]], "sex": [None, *new["sex"][1:]]}
+    records = [dict(zip(new, row, strict=True)) for row in zip(*new.values(), strict=True)]
+    (tmp_path / "rows.json").write_text(json.dumps(records))
+    script = f"import json, sys\nsys.modules['turnout'] = None\nrows = json.load(open('rows.json'))\n{code}"
+    script += "\njson.dump([outputs.tolist(), classes], open('outputs.json', 'w'))"
+    (tmp_path / "apply.py").write_text(script)
+    subprocess.run([sys.executable, "apply.py"], check=True, cwd=tmp_path, env={"OMP_NUM_THREADS": "1", "PATH": ""})
+    outputs, classes = json.loads((tmp_path / "outputs.json").read_text())
+    right = result.model(result.preparation(new))  # type: ignore[misc]
+    np.testing.assert_allclose(outputs, right.detach(), atol=1e-6)
+    assert classes == result.predict(new).tolist()
+
+
+def test_metadata_of_safetensors_describe_module_and_preparation(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    data, result = trained()
+    result.export(tmp_path / "model.safetensors")
+    with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
+        facts = file.metadata()
+    assert "nn.Linear(in_features=5, out_features=4, bias=True)" in facts["module"]
+    assert Preparation.of(json.loads(facts["preprocessing"])) == data.preparation
+    assert Preparation.load(tmp_path / "preprocessing.json") == data.preparation
+
+
+def test_fitted_transform_can_be_had_and_applied() -> None:
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    scaler = preprocessing.StandardScaler()
+    data = to.data.from_table(TABLE, label="ill", client="at", features=("age", "dose"), transform=scaler).split(
+        test_fraction=0.0
+    )
+    fitted = data.preparation.transform  # type: ignore[union-attr]
+    np.testing.assert_allclose(fitted.mean_, [np.mean(TABLE["age"]), np.mean(TABLE["dose"])])
+    right = (np.stack([TABLE["age"], TABLE["dose"]], axis=1) - fitted.mean_) / fitted.scale_
+    np.testing.assert_allclose(data.prepare(TABLE), right, atol=1e-6)
+    result = to.Experiment(data=data, model=to.models.Logistic(), rounds=2).run()
+    assert set(result.predict(TABLE)) <= {"no", "yes"}
+
+
+def test_names_that_differ_from_the_server_are_refused_with_both_lists() -> None:
+    def site(labels: tuple[str, ...], **options: Any) -> list[Preparation]:
+        with preparations() as made:
+            to.data.from_table(
+                {"x": [0.0, 1.0], "s": ["f", "m"], "ill": labels}, label="ill", categories=("s",), **options
+            )
+        return made
+
+    names = ["asthma", "cold", "flu"]
+    there = {"inputs": 3, "classes": names, "categories": {"s": ["f", "m"]}}
+    check_names(site(("asthma", "cold"), classes=names), there)
+    with pytest.raises(ConfigurationError, match=r"classes: .*\['cold', 'flu'\], and the server announces .'asthma'"):
+        check_names(site(("cold", "flu")), there)
+    with pytest.raises(ConfigurationError, match=r"table has cold, flu, and the server has 3 classes without names"):
+        check_names(site(("cold", "flu")), {"inputs": 3, "classes": 3})
+    with pytest.raises(
+        ConfigurationError, match=r"categories: this client's table has {'s': \['f', 'm'\]}, and the server"
+    ):
+        check_names(site(("cold", "flu")), {"categories": {"s": ("m", "f")}})
+    with pytest.raises(
+        ConfigurationError, match=r"mean: this client's table has {'x': 1.0}, and the server.*{'x': 2.0}"
+    ):
+        check_names(site(("a", "b"), mean={"x": 1.0}, std={"x": 1.0}), {"mean": {"x": 2.0}})
+    with logged("the server announces no names of classes"):
+        check_names(site(("cold", "flu")), {"classes": 2})
