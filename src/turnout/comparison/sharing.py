@@ -17,8 +17,10 @@ from typing import Literal, NamedTuple
 from turnout.comparison.folders import load_record, ordered_names, rounds_of
 from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
+from turnout.core.display import printable
 from turnout.core.system import move
 from turnout.record import checkpoint, contents, lock, outer
+from turnout.record.query import History
 from turnout.results.records import RunRecord
 
 WORKERS = ".workers"
@@ -190,7 +192,9 @@ def _standing(run: Path, name: str, workers: Mapping[str, tuple[str, Update]]) -
     label = f"{Path(name).parent.as_posix()}, {Path(name).name.replace('-', ' ')}"
     host, update = workers.get(label, ("", None))
     if lock.in_use(run):
-        return Standing(name, "running", update.done if update else 0, update.rounds if update else 0, host)
+        if update is not None:
+            return Standing(name, "running", update.done, update.rounds, host)
+        return Standing(name, "running", _recorded(run), rounds_of(run), _address(run))
     if not checkpoint.exists(run):
         return Standing(name, "not begun")
     done, rounds = checkpoint.version(run) or 0, rounds_of(run)
@@ -199,6 +203,20 @@ def _standing(run: Path, name: str, workers: Mapping[str, tuple[str, Update]]) -
     except CheckpointError:
         return Standing(name, "stopped", done, rounds)
     return Standing(name, "finished", done, rounds)
+
+
+def _recorded(run: Path) -> int:
+    """Return the number of rounds that the tables of a run in progress have."""
+    try:
+        return History.load(run).last_round
+    except (CheckpointError, OSError):  # it is being written
+        return checkpoint.version(run) or 0
+
+
+def _address(run: Path) -> str:
+    """Return the address of the server of a run; empty for a run on this machine."""
+    path = run / "address.txt"
+    return printable(path.read_text("utf-8", "replace").strip(), 100) if path.is_file() else ""
 
 
 def running(folder: Path, but: str = "") -> Iterator[tuple[str, Update]]:

@@ -78,7 +78,10 @@ class AdministratorOptions(ConnectionOptions):
         is_trusted = url.startswith(("http://", "https://"))
         if not is_trusted:
             url = _address_in(folder)
-        return Administrator(self.connection(url, timeout=60.0), self._token_for(url, folder, is_trusted))
+        pinned = None if is_trusted or not is_loopback(url) else certificate_in(folder)
+        return Administrator(
+            self.connection(url, timeout=60.0, pinned=pinned), self._token_for(url, folder, is_trusted)
+        )
 
     def _token_for(self, url: str, folder: Path, is_trusted: bool) -> str:
         """Return the token that is sent to a server.
@@ -124,6 +127,18 @@ def _address_in(folder: Path) -> str:
             "either"
         )
     return path.read_text(encoding="utf-8", errors="replace").strip()
+
+
+def certificate_in(folder: Path) -> Path | None:
+    """Return the file with the certificate of the server of a folder; None without one.
+
+    On this machine a server has no name, and its certificate that of its public address. So the certificate itself is
+    compared, and neither its name nor its authority.
+    """
+    from turnout_serve.wire.administrator import CERTIFICATE_FILE
+
+    path = folder / CERTIFICATE_FILE
+    return path if path.is_file() and path.stat().st_size < 1 << 16 else None
 
 
 def is_loopback(url: str) -> bool:

@@ -19,19 +19,20 @@ class ConnectionOptions:
     certificate: Path | None = option("Certificate of this client.", "FILE")
     key: Path | None = option("Private key of the certificate.", "FILE")
 
-    def connection(self, url: str, timeout: float = 90.0) -> Connection:
+    def connection(self, url: str, timeout: float = 90.0, pinned: Path | None = None) -> Connection:
         """Return a connection to a server.
 
         Args:
             url: its address.
             timeout: seconds without a response of the server.
+            pinned: certificate of the server itself; None trusts authorities.
 
         Raises:
             ConfigurationError: if an address is invalid.
         """
         from turnout_serve.client.join import Connection
 
-        return Connection(url.rstrip("/"), self.ca, self.certificate, self.key, timeout)
+        return Connection(url.rstrip("/"), self.ca, self.certificate, self.key, timeout, pinned)
 
 
 @options

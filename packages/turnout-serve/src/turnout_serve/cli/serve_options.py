@@ -34,7 +34,11 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     test: str | None = option("Test inputs and targets of the server.", "FILE.py:FUNCTION", panel=SETTINGS)
     host: str = option("Address to listen on.", None, "127.0.0.1", panel=NETWORK)
     port: int = option("Port to listen on; 0 chooses a free one.", None, 8470, panel=NETWORK)
-    certificate: Path | None = option("TLS certificate.", "FILE", panel=NETWORK)
+    public_url: str | None = option(
+        "Address by which clients and administrators reach the server, if it is not the one at which it listens.", "URL",
+        panel=NETWORK,
+    )  # fmt: skip
+    certificate: Path | None = option("TLS certificate; SIGHUP reads it again.", "FILE", panel=NETWORK)
     key: Path | None = option("Private key of the certificate.", "FILE", panel=NETWORK)
     client_ca: Path | None = option("Accept only clients with a certificate signed by this one.", "FILE", panel=NETWORK)
     database: str | None = option("PostgreSQL database, instead of SQLite.", "URL", panel=OUTCOME)
@@ -157,7 +161,8 @@ _IN_PYTHON = {
 """Options that are settings, and the replacement for each in a Python file."""
 
 _AS_THEY_ARE = (
-    "host", "port", "database", "store", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
+    "host", "port", "database", "store", "max_clients", "enrolment", "public_url", "certificate", "key", "client_ca",
+    "rate", "linger",
     "keep_reports", "max_empty_steps", "max_examples", "min_answers", "page", "enrolments_per_address",
 )  # fmt: skip
 """Options of the same name in `turnout_serve.server.options.Options`."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from turnout.core.checks import ConfigurationError, TurnoutError, positive
+from turnout.core.checks import TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
-from turnout_serve.client.exchange import WatchedClient, send, system_trust
+from turnout_serve.client.connection import PLAIN, Connection
+from turnout_serve.client.exchange import WatchedClient, send
 from turnout_serve.client.newcomer import Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.wire.bodies import Run
@@ -29,57 +28,11 @@ class ServerSilent(TurnoutError):
     """The server has not answered for longer than the client waits."""
 
 
-@dataclass(frozen=True)
-class Connection:
-    """Address of a server, and certificates.
+log = logging.getLogger("turnout.client")
 
-    Attributes:
-        url: ``https://...``, or ``http://...`` on this machine.
-        ca: file with the certificate of the authority that signed the server's; None trusts those of the system.
-        certificate, key: files with the client's certificate, where the server requires one.
-        timeout: seconds without data from the server after which a request fails.
-
-    Raises:
-        ConfigurationError: if an address is malformed, or files cannot be used.
-    """
-
-    url: str
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    timeout: float = 90.0
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"url: got {self.url!r}, needed https://HOST:PORT, or http://HOST:PORT")
-
-    @property
-    def wants_certificate(self) -> bool:
-        """True where a server that closes connections without an answer may require a certificate that this client lacks."""
-        return self.url.startswith("https") and self.certificate is None
-
-    def trust(self) -> ssl.SSLContext:
-        """Return the TLS context."""
-        if self.ca is None and self.certificate is None:
-            return system_trust()
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(f"certificate: {error}") from None
-        return context
-
-    def client(self) -> WatchedClient:
-        """Return an HTTP client for one thread."""
-        return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
-
-
+_TELLS_EVERY = 60.0  # seconds between two lines about a server that does not answer
 _LAST_REPORT = 60.0  # seconds for which a client that is to stop still sends a report
 _GOODBYE = 10.0  # seconds that a server has to answer a client that leaves
-
-PLAIN = {"accept-encoding": "identity"}
-"""Headers of all requests: a small compressed answer could expand to a large one."""
 
 
 def announcement(
@@ -196,6 +149,7 @@ class Joined:
         self._stopped, self._notice, self._sent = stopped or Flag(), notice, sent
         self._patience = math.inf if patience is None else patience
         self._silent_since: float | None = None
+        self._told_at = 0.0
         self._stopped_at: float | None = None
 
     def run(self) -> str:
@@ -232,8 +186,15 @@ class Joined:
         return time.monotonic() - self._stopped_at > _LAST_REPORT
 
     def _heard(self, answer: Answer) -> None:
-        """Give up after too long without an answer."""
+        """Say when the server is away, and for how long; give up after too long without an answer."""
         now = time.monotonic()
+        if answer.status and self._silent_since is not None:
+            log.warning("the server answers again", extra={"away_seconds": round(now - self._silent_since)})
+        if not answer.status and (self._silent_since is None or now - self._told_at >= _TELLS_EVERY):
+            since = self._silent_since or now
+            facts = {"server": self._connection.url, "for_seconds": round(now - since), "reason": _reason(answer)}
+            log.warning("the server does not answer: trying again", extra=facts)
+            self._told_at = now
         self._silent_since = None if answer.status else self._silent_since or now
         if self._silent_since is not None and now - self._silent_since >= self._patience:
             raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,8 @@ class Options:
         enrolment: ``"open"`` for anyone, ``"codes"`` for clients with a one-time code.
         leases: times for which silent clients count as present.
         certificate, key: files for TLS; None is without TLS, on this machine or behind a proxy.
+        public_url: address by which clients reach the server, such as ``https://federation.example``; None is the one at
+            which it listens.
         client_ca: file with the certificate of the authority that signs those of clients; None requires none.
         rate: requests per second of one client; 0 is no limit.
         linger: seconds for which the server still answers after the run is over.
@@ -59,6 +62,7 @@ class Options:
     leases: Leases = field(default_factory=Leases)
     certificate: Path | None = None
     key: Path | None = None
+    public_url: str | None = None
     client_ca: Path | None = None
     rate: float = 50.0
     linger: float = 30.0
@@ -83,6 +87,10 @@ class Options:
             raise ConfigurationError("certificate and key go together: give both, or neither")
         if self.client_ca is not None and self.certificate is None:
             raise ConfigurationError("client_ca: certificates of clients need TLS: give certificate and key, too")
+        if self.public_url is not None and not re.fullmatch(r"https?://[!-~]{1,500}", self.public_url):
+            raise ConfigurationError(
+                f"public_url: got {self.public_url!r}, needed an address such as https://federation.example"
+            )
         for name in ("certificate", "key", "client_ca"):
             if (path := getattr(self, name)) is not None and not path.is_file():
                 raise ConfigurationError(f"{name}: there is no file {path}")

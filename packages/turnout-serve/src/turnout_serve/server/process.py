@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import ssl
 import threading
@@ -33,7 +34,7 @@ from turnout_serve.server.service import Service
 from turnout_serve.server.store.database import StoreLost
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import hashed
-from turnout_serve.wire.administrator import ADDRESS_FILE, server_token
+from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, server_token
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL
 from turnout_serve.wire.surveys import manifest_of
@@ -158,7 +159,7 @@ class Server:
                 await asyncio.sleep(0.01)
             if server.started:
                 self._note_address(url := url_of(server, self.options))
-                ready(url)
+                ready(self.options.public_url or url)
             over: float | None = None
             while not task.done():
                 await asyncio.sleep(0.1)
@@ -166,6 +167,9 @@ class Server:
                 over = (over or time.monotonic()) if ended else None
                 if over is not None and time.monotonic() - over > self.options.linger:
                     server.should_exit = True
+                if server.has_reloaded:
+                    server.has_reloaded = False
+                    self._note_address(url_of(server, self.options))
                 if self.service.writer.stopping or server.should_exit:
                     self.service.writer.draining = server.should_exit = True
                     self.http.release()
@@ -200,10 +204,21 @@ class Server:
             self._lock.close()
 
     def _note_address(self, url: str) -> None:
-        """Write the address of the server, as seen from this machine, for the commands of its administrator."""
-        url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        path, write = self.folder / ADDRESS_FILE, partial(Path.write_text, data=f"{url}\n", encoding="utf-8")
-        self.store.until_done(lambda: replace_files({path: write}))
+        """Write the address of the server, for the commands of its administrator, and its certificate."""
+        local = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        texts = {ADDRESS_FILE: f"{self.options.public_url or local}\n"}
+        if self.options.certificate is not None:
+            texts[CERTIFICATE_FILE] = own_certificate(self.options.certificate)
+        writers = {
+            self.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()
+        }
+        self.store.until_done(lambda: replace_files(writers))
+
+
+def own_certificate(path: Path) -> str:
+    """Return the first certificate of a PEM file, that of the server, without those of authorities and a key."""
+    found = re.search(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text("utf-8"), re.DOTALL)
+    return "" if found is None else f"{found[0]}\n"
 
 
 def make(folder: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -27,22 +29,53 @@ _BODY = {b"content-length", b"transfer-encoding"}  # headers of a request with a
 _SPARE = 256  # file descriptors that are not for connections
 
 
+log = logging.getLogger("turnout.server")
+
+
 class PlainUvicorn(uvicorn.Server):
-    """uvicorn that counts connections before their TLS handshake, and handles signals in the main thread only."""
+    """uvicorn that counts connections before their TLS handshake, and handles signals in the main thread only.
+
+    Attributes:
+        has_reloaded: True once SIGHUP has had the certificate read again.
+    """
+
+    has_reloaded = False
+    _context: ssl.SSLContext | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen without TLS, which each connection starts itself; see `Handshake`."""
         config: Any = self.config
         context, config.ssl, http = config.ssl, None, config.http_protocol_class
+        self._context = context
         if context is not None:
             config.http_protocol_class = lambda **options: Handshake(http(**options), context)
         await super().startup(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, without raising it again afterwards."""
-        with signals.handled(lambda number: self.handle_exit(number, None)):
+        """Stop on a signal, without raising it again afterwards; with a certificate, SIGHUP has it read again."""
+
+        def handle(number: int) -> None:
+            if number == signals.HANGUP and self._context is not None:
+                self._reload(self._context)
+            else:
+                self.handle_exit(number, None)
+
+        with signals.handled(handle):
             yield
+
+    def _reload(self, context: ssl.SSLContext) -> None:
+        """Read the certificate and the key again, for later connections; where they do not fit, the earlier ones stay."""
+        certificate, key = self.config.ssl_certfile, self.config.ssl_keyfile
+        assert certificate is not None
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            log.error("the certificate cannot be used, and the earlier one stays", extra={"reason": str(error)})
+            return
+        log.info("certificate reloaded", extra={"file": str(certificate)})
+        self.has_reloaded = True
 
 
 class BoundedHttp(HttpToolsProtocol):

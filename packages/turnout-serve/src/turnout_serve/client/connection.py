@@ -1,0 +1,64 @@
+"""Connect to a server: its address, and the certificates of both sides."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.core.checks import ConfigurationError
+from turnout_serve.client.exchange import WatchedClient, system_trust
+
+PLAIN = {"accept-encoding": "identity"}
+"""Headers of all requests: a small compressed answer could expand to a large one."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Address of a server, and certificates.
+
+    Attributes:
+        url: ``https://...``, or ``http://...`` on this machine.
+        ca: file with the certificate of the authority that signed the server's; None trusts those of the system.
+        certificate, key: files with the client's certificate, where the server requires one.
+        pinned: file with the certificate of the server itself, in place of an authority and of the name in the address.
+        timeout: seconds without data from the server after which a request fails.
+
+    Raises:
+        ConfigurationError: if an address is malformed, or files cannot be used.
+    """
+
+    url: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    timeout: float = 90.0
+    pinned: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"url: got {self.url!r}, needed https://HOST:PORT, or http://HOST:PORT")
+
+    @property
+    def wants_certificate(self) -> bool:
+        """True where a server that closes connections without an answer may require a certificate that this client lacks."""
+        return self.url.startswith("https") and self.certificate is None
+
+    def trust(self) -> ssl.SSLContext:
+        """Return the TLS context."""
+        if self.ca is None and self.certificate is None and self.pinned is None:
+            return system_trust()
+        try:
+            context = ssl.create_default_context(cafile=self.ca if self.pinned is None else self.pinned)
+            if self.pinned is not None:
+                context.check_hostname = False
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate itself is the end of the chain
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"certificate: {error}") from None
+        return context
+
+    def client(self) -> WatchedClient:
+        """Return an HTTP client for one thread."""
+        return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)

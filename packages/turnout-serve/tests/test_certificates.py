@@ -1,0 +1,153 @@
+"""The folder of a server trusts its certificate, SIGHUP reloads it, and a client says that its server is away."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+
+import pytest
+
+from turnout.core.checks import ConfigurationError
+from turnout_serve.client.calls import Answer
+from turnout_serve.client.connection import Connection
+from turnout_serve.client.join import Joined
+from turnout_serve.server.options import Options
+from turnout_serve.server.process import own_certificate
+
+from .test_network import cli, server
+
+
+def made(folder, name):
+    """A certificate for a name that this machine does not have."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "20",
+         "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"],
+        check=True, capture_output=True, cwd=folder,
+    )  # fmt: skip
+    return {"certificate": folder / f"{name}.pem", "key": folder / f"{name}.key"}
+
+
+def test_folder_trusts_its_own_server_whose_certificate_has_another_name(folder, tmp_path):
+    """As the guide says: a certificate for the public name, and the commands of the administrator on the folder."""
+    run = server(folder / "run", **made(tmp_path, "federation.example"))
+    with run.listening() as url:
+        assert url.startswith("https://127.0.0.1:")
+        assert "0 clients, 0 steps" in cli("clients", folder / "run")
+        assert "0 clients, 0 steps" in cli("clients", folder / "run", "--ca", tmp_path / "federation.example.pem")
+        assert "CERTIFICATE_VERIFY_FAILED" in cli("clients", url, "--token", folder / "run" / "admin.token", code=2)
+    assert (folder / "run" / "certificate.pem").read_text() == (tmp_path / "federation.example.pem").read_text()
+
+
+def test_folder_refuses_another_server_at_its_address(folder, tmp_path):
+    """With a certificate of the same name, even: the certificate itself is compared."""
+    (tmp_path / "other").mkdir()
+    run = server(folder / "run", **made(tmp_path, "federation.example"))
+    with run.listening():
+        made(tmp_path / "other", "federation.example")
+        shutil.copy(tmp_path / "other" / "federation.example.pem", folder / "run" / "certificate.pem")
+        assert "CERTIFICATE_VERIFY_FAILED" in cli("clients", folder / "run", code=2)
+
+
+def test_folder_has_the_public_address(folder):
+    run = server(folder / "run", public_url="https://federation.example")
+    with run.listening():
+        assert (folder / "run" / "address.txt").read_text() == "https://federation.example\n"
+
+
+def test_public_address_is_an_address():
+    with pytest.raises(
+        ConfigurationError, match=r"public_url: got 'federation.example', needed an address such as https"
+    ):
+        Options(public_url="federation.example")
+
+
+def test_only_the_first_certificate_of_a_chain_is_noted(tmp_path):
+    """Neither the authority, whose other certificates would be trusted, nor the key."""
+    pair = made(tmp_path, "a.example")
+    other = made(tmp_path, "b.example")["certificate"].read_text()
+    chain = tmp_path / "chain.pem"
+    chain.write_text(pair["key"].read_text() + pair["certificate"].read_text() + other)
+    assert own_certificate(chain) == pair["certificate"].read_text()
+
+
+SERVE = """
+import sys
+sys.path.insert(0, sys.argv[4])
+from turnout.cli import app
+app(["serve", "algorithm=fedau", "data.name=digits", "data.inputs=64", "data.classes=10", "model.name=logistic", "rounds=3",
+     "--folder", sys.argv[1], "--certificate", sys.argv[2], "--key", sys.argv[3], "--port", "0", "--log-format", "json"])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_hangup_reloads_the_certificate_and_does_not_stop_the_server(folder, tmp_path):
+    first, second = made(tmp_path, "first.example"), made(tmp_path, "second.example")
+    pem, key = tmp_path / "server.pem", tmp_path / "server.key"
+    shutil.copy(first["certificate"], pem), shutil.copy(first["key"], key)
+    command = [sys.executable, "-c", SERVE, str(folder / "run"), str(pem), str(key), os.getcwd()]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        lines = iter(process.stdout.readline, "")
+        url = next(found[1] for line in lines if (found := re.search(r"serving at https://(\S+:\d+)", line)))
+        host, port = url.split(":")
+        served = lambda: ssl.get_server_certificate((host, int(port)))  # noqa: E731
+        assert served() == first["certificate"].read_text()
+        shutil.copy(second["certificate"], pem)  # without its key: nothing changes
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert served() == first["certificate"].read_text()
+        shutil.copy(second["key"], key)
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while served() != second["certificate"].read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert served() == second["certificate"].read_text()
+        assert process.poll() is None
+        while (folder / "run" / "certificate.pem").read_text() != pem.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert "0 clients" in cli("clients", folder / "run")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert "certificate reloaded" in said
+    assert "the certificate cannot be used, and the earlier one stays" in said
+
+
+def test_client_says_that_its_server_is_away_and_for_how_long(monkeypatch, caplog):
+    """Once at the beginning, then every minute, and when it answers again."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    joined = Joined(None, Connection("http://127.0.0.1:1"))
+    with caplog.at_level(logging.INFO, "turnout.client"):
+        for seconds in range(0, 130, 10):
+            now[0] = 1000.0 + seconds
+            joined._heard(Answer(0, headers={"error": "connection refused"}))
+        now[0] = 1200.0
+        joined._heard(Answer(200))
+        joined._heard(Answer(200))
+    told = [(record.getMessage(), getattr(record, "for_seconds", None)) for record in caplog.records]
+    away = "the server does not answer: trying again"
+    assert told == [(away, 0), (away, 60), (away, 120), ("the server answers again", None)]
+    assert caplog.records[-1].away_seconds == 200
+    assert caplog.records[0].reason == "connection refused"
+
+
+def test_status_of_the_folder_of_a_server_shows_its_steps(folder):
+    """While it runs, as another process sees it, and afterwards."""
+    run = server(folder / "run", min_clients=4)
+    command = [sys.executable, "-m", "turnout", "status", str(folder / "run"), "--json"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with run.listening() as url:
+        cli("swarm", url)
+        said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        (row,) = json.loads(said)
+        assert (row["state"], row["rounds"], row["where"]) == ("running", 2, url)
+        assert row["done"] in (1, 2)
+    (row,) = json.loads(cli("status", folder / "run", "--json"))
+    assert (row["state"], row["done"], row["rounds"]) == ("finished", 2, 2)
