@@ -218,6 +218,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "apfl that adapts, clipped": lambda local: ALGORITHMS["apfl"](
         local, adaptive=True, cohort_size=3, also=(Clip(0.3),)
     ),
+    "apfl that adapts once a round": lambda local: ALGORITHMS["apfl"](
+        local, adaptive=True, adapts_every="round", cohort_size=3
+    ),
     "focus of a cohort, compressed": lambda local: ALGORITHMS["focus"](
         local, server_lr=0.02, also=(Uniform(3), TopK(share=0.4))
     ),

@@ -7,6 +7,7 @@ import torch
 from turnout import AdamW, ConfigurationError, Sgd, compose, fedala, fedavg
 from turnout.core.random import stream
 from turnout.pieces.local import AggregationSteps
+from turnout.pieces.local.aggregation_steps import _differ
 from turnout.pieces.personalization import AggregatedModel
 from turnout.pieces.selection import Uniform
 
@@ -55,7 +56,7 @@ def test_fedala_equals_its_transcription(engine):
     for version, row in enumerate(present):
         clients = np.flatnonzero(row).tolist()
         for n in clients:
-            if (w != last[n]).any():
+            if not np.allclose(w, last[n], rtol=0, atol=1e-14):
                 weights[n], number = learnt_weights(w, last[n], weights[n], settled[n], held[n], n, version)
                 settled[n] = True
                 passes.append(number)
@@ -113,3 +114,19 @@ def test_pattern_without_match_is_refused():
         ConfigurationError, match=r"parameters 'output\.\*' match nothing of Sequential: its parameters are"
     ):
         simulation.round()
+
+
+def test_a_mean_of_one_model_is_that_model():
+    """A client that was alone in the last round receives its model up to rounding, and learns nothing from that."""
+    alone = np.zeros((4, N), dtype=bool)
+    alone[:, 2] = True
+    simulation = run(fedala(LOCAL, parameters="all", cohort_size=N, server_lr=1.0), alone, "vectorised")
+    for _ in range(4):
+        simulation.round()
+    row = simulation.memory.gather(np.array([2]))["personal"]
+    size = len(simulation.state.params)
+    assert (row[:, size : 2 * size] == 1).all()
+    assert row[:, -1] == 0
+    received = torch.randn(3, 5)
+    nearly = received * torch.tensor([[1.0], [1 + 1e-7], [1 + 1e-5]])
+    assert _differ(received, nearly).tolist() == [False, False, True]

@@ -21,15 +21,15 @@ LOCAL = Sgd(lr=LR, steps=STEPS, batch_size=16)
 
 
 def of_apfl(clients, w, n, kept, adaptive):
-    """Algorithm 1, with the equation of the share."""
+    """Algorithm 1, with the equation of the share, in these local steps."""
     v, a = kept
-    for _ in range(STEPS):
+    for step in range(STEPS):
         batch = clients.minibatch(n)
         slope = clients.gradient(a * v + (1 - a) * w, batch)
         w, v, a = (
             w - LR * clients.gradient(w, batch),
             v - LR * a * slope,
-            np.clip(a - LR * slope @ (v - w), 0.0, 1.0) if adaptive else a,
+            np.clip(a - LR * slope @ (v - w), 0.0, 1.0) if step in adaptive else a,
         )
     return w, (v, a)
 
@@ -47,8 +47,13 @@ def of_pfedme(clients, w, n, kept, proximal=3.0, K=3, inner_lr=0.07):
 
 
 CASES = {
-    "apfl": ("apfl", {"alpha": 0.3}, partial(of_apfl, adaptive=False)),
-    "apfl that adapts": ("apfl", {"alpha": 0.7, "adaptive": True}, partial(of_apfl, adaptive=True)),
+    "apfl": ("apfl", {"alpha": 0.3}, partial(of_apfl, adaptive=())),
+    "apfl that adapts": ("apfl", {"alpha": 0.7, "adaptive": True}, partial(of_apfl, adaptive=range(STEPS))),
+    "apfl that adapts once a round": (
+        "apfl",
+        {"alpha": 0.7, "adaptive": True, "adapts_every": "round"},
+        partial(of_apfl, adaptive=(0,)),
+    ),
     "pfedme": ("pfedme", {"proximal": 3.0, "inner_steps": 3, "inner_lr": 0.07, "server_lr": 0.8}, of_pfedme),
 }
 

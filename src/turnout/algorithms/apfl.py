@@ -19,6 +19,7 @@ def apfl(
     *,
     alpha: float = 0.5,
     adaptive: bool = False,
+    adapts_every: str = "step",
     cohort_size: int = 10,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
@@ -32,6 +33,8 @@ def apfl(
         local: local training; None is `Sgd` with its defaults.
         alpha: initial share a of the personal model, in [0, 1]; see `Mixture`.
         adaptive: whether each client also trains its share a by gradient steps.
+        adapts_every: ``"step"`` to do so in every local step, as in the paper's equation, or ``"round"`` once a round, as
+            in the authors' code; see `MixtureSteps`.
         cohort_size: number of clients in a round (K), drawn uniformly without replacement.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
@@ -43,5 +46,5 @@ def apfl(
 
     Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
     """
-    pieces = (MixtureSteps.of(local or Sgd(), adaptive=adaptive), Mixture(alpha))
+    pieces = (MixtureSteps.of(local or Sgd(), adaptive=adaptive, adapts_every=adapts_every), Mixture(alpha))
     return compose(*pieces, Uniform(cohort_size), DivideByParticipants(), ServerSgd(server_lr), also=also, name="apfl")

@@ -14,6 +14,8 @@ from turnout.engine.parameter_names import check_patterns, elements_of
 from turnout.pieces.local.pair_steps import PairSteps
 from turnout.pieces.local.sample import Sample
 
+_TOLERANCE = 8  # rounding errors of two models that count as equal
+
 RECENT = 10
 """Number of passes over which the standard deviation of the loss is taken, as in the authors' code."""
 
@@ -31,8 +33,8 @@ class AggregationSteps(PairSteps):
     Only the weights of the layers named by `parameters` are learned; the others stay 1, so that lower layers start from
     the received model. A client makes one pass over the sample; in its first aggregation it repeats passes until the
     standard deviation of the loss on the last minibatch over `RECENT` passes is below `threshold`. If w and v are
-    equal, as in a client's first round, nothing is learned. The client reports ``v' - w``, where v' is its model after
-    the local steps.
+    equal up to rounding, as in a client's first round or after a round in which it was alone, nothing is learned. The
+    client reports ``v' - w``, where v' is its model after the local steps.
 
     This follows the authors' code, with three differences: the sample is random and not a contiguous part of the data,
     the number of passes is at most `most_passes`, and absent clients do nothing.
@@ -90,7 +92,7 @@ class AggregationSteps(PairSteps):
         start = torch.lerp(last, received, weights)
         report = super().train(replace(task, params=start), memory, clients, corrections)
         model = start + report.delta
-        learns = (received != last).any(dim=1, keepdim=True).to(learnt.dtype).maximum(learnt)
+        learns = _differ(received, last)[:, None].to(learnt.dtype).maximum(learnt)
         moved = model - received, model - last, weights - before, learns - learnt
         return replace(report, delta=torch.cat(moved, dim=1))
 
@@ -100,7 +102,7 @@ class AggregationSteps(PairSteps):
         weights, loss = before.clone(), before.new_zeros(len(before))
         factor = self.weight_lr * elements_of(self.parameters, clients.objective.network).to(last)
         sample = Sample.of(task, clients, self.share, self.batch_size, "aggregation")
-        lanes, losses = (received != last).any(dim=1).nonzero()[:, 0], list[torch.Tensor]()
+        lanes, losses = _differ(received, last).nonzero()[:, 0], list[torch.Tensor]()
         while len(lanes) and len(losses) < self.most_passes:
             for rows, gradient_at in sample.steps(lanes):
                 loss[rows], gradient = gradient_at(torch.lerp(last[rows], received[rows], weights[rows]))
@@ -112,6 +114,12 @@ class AggregationSteps(PairSteps):
                 unsettled &= torch.stack(losses[-RECENT:])[:, lanes].std(dim=0, correction=0) >= self.threshold
             lanes = lanes[unsettled]
         return weights
+
+
+def _differ(received: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    """Return where two models differ by more than rounding, bool ``[B]``; a mean of one model is not exactly that model."""
+    tolerance = _TOLERANCE * torch.finfo(received.dtype).eps
+    return (received - last).norm(dim=1) > tolerance * (received.norm(dim=1) + last.norm(dim=1))
 
 
 def _parts(params: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
 
-from turnout.base import Slots
-from turnout.core.checks import ConfigurationError, count, positive
+from turnout.base import Correction, Slots
+from turnout.core.checks import ConfigurationError, count, known_name, positive
 from turnout.core.schedule import Schedule
+from turnout.core.types import Report, State, Task
+from turnout.engine.cohort import Clients
 from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 from turnout.pieces.local.solver import Solver
@@ -79,13 +81,18 @@ class MixtureSteps(PairSteps):
         v <- v - lr a grad F_k(m)
         a <- clip(a - lr <grad F_k(m), v - w>, 0, 1)        if `adaptive`
 
+    In the paper, the last line has the index of local steps. The authors' code updates the share only in the first local
+    step of a round.
+
     Options are those of `Sgd`, and:
 
     Args:
-        adaptive: whether to update the share a in every local step.
+        adaptive: whether to update the share a.
+        adapts_every: ``"step"`` to update it in every local step, as in the paper's equation, or ``"round"`` to update it
+            in the first local step of a round, as in the authors' code.
 
     Raises:
-        ConfigurationError: if the step size is a schedule, with `adaptive`.
+        ConfigurationError: if the step size is a schedule, with `adaptive`, or if `adapts_every` is unknown.
 
     Example:
         >>> MixtureSteps.of(Sgd(lr=0.1, steps=3), adaptive=True).steps
@@ -95,16 +102,31 @@ class MixtureSteps(PairSteps):
     kept_by = "Mixture"
 
     adaptive: bool = False
+    adapts_every: str = "step"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        known_name("adapts_every", self.adapts_every, ("step", "round"))
         if self.adaptive:
             self._constant_lr("because the share is clipped after each step")
 
     @property
+    def _adapts_once(self) -> bool:
+        """True if the share is updated in the first step only."""
+        return self.adaptive and self.adapts_every == "round"
+
+    @property
     def direction(self) -> Direction:
         """The function that computes the direction of both models and of the share."""
-        return _Mixture(float(self.lr) if self.adaptive else None)  # type: ignore[arg-type]
+        return _Mixture(float(self.lr) if self.adaptive else None, self._adapts_once)  # type: ignore[arg-type]
+
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Train as `Sgd` does; if the share moves once, with a last column that is 1 before the first step."""
+        if not self._adapts_once:
+            return super().train(task, memory, clients, corrections)
+        params = torch.cat([task.params, task.params.new_ones(len(task.params), 1)], dim=1)
+        report = super().train(replace(task, params=params), memory, clients, corrections)
+        return replace(report, delta=report.delta[:, :-1])
 
 
 @dataclass(frozen=True)
@@ -113,14 +135,16 @@ class _Mixture:
 
     Args:
         lr: step size of a; None if a is constant.
+        once: whether a moves only in the step in which a further column of the parameters, which becomes 0, is 1.
     """
 
     lr: float | None
+    once: bool = False
 
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of w, ``[B]``, and the direction of w, v and a, ``[B, 2 P + 1]``."""
-        size = params.shape[1] // 2
-        shared, personal, share = params.split([size, size, 1], dim=1)
+        """Return the loss of w, ``[B]``, and the direction of w, v and a, ``[B, 2 P + 1]``, or one column more."""
+        size = (params.shape[1] - 1) // 2
+        shared, personal, share, first = params.split([size, size, 1, params.shape[1] - 2 * size - 1], dim=1)
         loss, of_shared = gradient(shared, 0)
         of_mixture = gradient(personal * share + shared * (1 - share), 0)[1]
         of_share = torch.zeros_like(share)
@@ -128,7 +152,9 @@ class _Mixture:
             # The direction for which a step of size lr ends at the clipped share.
             slope = (of_mixture * (personal - shared)).sum(dim=1, keepdim=True)
             of_share = (share - (share - self.lr * slope).clamp(0.0, 1.0)) / self.lr
-        return loss, torch.cat([of_shared, share * of_mixture, of_share], dim=1)
+        if self.once and self.lr is not None:
+            of_share, first = of_share.where(first > 0.5, 0.0), first / self.lr
+        return loss, torch.cat([of_shared, share * of_mixture, of_share, first], dim=1)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class Mixture(PairModel, name="mixture"):
     a_k in [0, 1]. The local steps, `MixtureSteps`, train w on the client's loss and v_k on the loss of the mixture. v_k
     starts from the model's initial parameters; v_k and a_k never leave the client.
 
-    In the paper, a_k is either fixed or updated by gradient steps. The code to which its authors refer mixes the
+    In the paper, a_k is either fixed or updated by gradient steps. The authors' code updates it once a round, which is
+    the option ``adapts_every="round"`` of `MixtureSteps`. The code to which its authors refer mixes the
     outputs of two networks and not their parameters, and adds ``0.02 a`` to the derivative with respect to a. Here
     parameters are mixed, as in the paper, and that term is absent.
 
