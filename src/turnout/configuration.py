@@ -144,7 +144,9 @@ class Configuration:
                     + ("; write Rounds() or Buffered(buffer_size=10)" if name == "pace" else "")
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
-            raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
+            is_class = isinstance(self.model, type)
+            instead = f": write {self.model.__name__}(...), an object of this class" if is_class else ""
+            raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}{instead}")
         for name, kind in {"appeal": AppealMetrics, "gradients": GradientMetrics}.items():
             if not isinstance(value := getattr(self, name), kind | None):
                 raise ConfigurationError(

@@ -102,11 +102,10 @@ def test_zero_weight_equals_fedavg_and_positive_weight_differs():
 
 
 def test_model_without_hidden_layer_is_refused():
-    simulation = run(moon(LOCAL), np.ones((1, N), dtype=bool), model=network(nn.Linear(16, CLASSES)))
     with pytest.raises(
         ConfigurationError, match=r"has one layer with trainable parameters, .*needed one before the last"
     ):
-        simulation.round()
+        run(moon(LOCAL), np.ones((1, N), dtype=bool), model=network(nn.Linear(16, CLASSES)))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import signal
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -126,6 +127,20 @@ def test_a_label_far_above_the_others_is_named():
     assert FederatedData("few of many", Shards.pooled(torch.randn(60, 2), y.clamp(max=99))).num_classes == 100
     tokens = torch.full((2, 3), 50_000)
     assert FederatedData("tokens", Shards.pooled(tokens, tokens)).num_classes == 50_001
+
+
+def test_terms_of_the_loss_are_tried_before_the_first_round():
+    with pytest.raises(ConfigurationError, match="has one layer with trainable parameters, and a representation is"):
+        Simulation(to.Experiment(DATA, to.models.Logistic(), to.moon(), rounds=20))
+    simulation = Simulation(to.Experiment(DATA, to.models.Mlp(hidden=(4,)), to.moon(), rounds=20))
+    assert not simulation.memory.gather(np.zeros(1, dtype=np.int64))["contrast_known"].any()
+
+
+def test_figures_that_are_always_recorded_and_classes_of_models_are_explained():
+    with pytest.raises(ConfigurationError, match="every evaluation records accuracy where it is defined: leave it out"):
+        to.Experiment(DATA, to.models.Logistic(), metrics=("accuracy",))
+    with pytest.raises(ConfigurationError, match=r"write Linear\(...\), an object of this class"):
+        to.Experiment(DATA, nn.Linear)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("personal", [to.personalization.Personal("head"), to.personalization.Frozen()])

@@ -152,6 +152,7 @@ METRICS: Mapping[str, Metric] = {
 }
 """Metrics by name. `mae` and `r2` are for regression, `perplexity` is for labels or tokens, the others are for one label."""
 
+_ALWAYS = ("loss", "accuracy", "rmse")
 _OF_NUMBERS, _OF_SEQUENCES = ("mae", "r2"), ("perplexity",)
 
 
@@ -175,7 +176,7 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
         raise refuse("metrics", given=metrics, needed="a sequence of names and functions, such as ('auc', 'f1')")
     functions: dict[str, Metric] = {}
     for name, function in map(_named, metrics):
-        if name in functions or name in ("loss", "accuracy", "rmse"):
+        if name in functions or name in _ALWAYS:
             raise refuse("metrics", given=name, needed="names that no other column has")
         if METRICS.get(name) is function:
             _check_targets(name, has_labels, has_numbers)
@@ -185,6 +186,8 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
 
 def _named(metric: Any) -> tuple[str, Metric]:
     """Return the name of a metric and its function."""
+    if metric in _ALWAYS:
+        raise ConfigurationError(f"metrics: every evaluation records {metric} where it is defined: leave it out")
     if isinstance(metric, str):
         return metric, METRICS[known_name("metric", metric, METRICS)]
     name = getattr(metric, "__name__", "")

@@ -10,6 +10,7 @@ import torch
 from turnout.base.algorithm import Algorithm
 from turnout.base.client_step import client_step
 from turnout.core.checks import ConfigurationError
+from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
@@ -49,7 +50,8 @@ class SimulatedClients:
     message_bytes: tuple[int, int] | None = None
 
     def check(self, task: Task) -> None:
-        """Reject a deadline without what it needs, and attackers that would see hidden updates."""
+        """Reject a deadline without what it needs, unfit terms of the loss, and attackers that would see hidden updates."""
+        self._try_terms(task)
         if self.algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
             self.num_steps(np.zeros(0, dtype=np.int64), task)
         if self.algorithm.aggregation.phases and self.collude:
@@ -58,6 +60,24 @@ class SimulatedClients:
                 f"behaviour: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
                 f"another attack, or leave {name} out"
             )
+
+    def _try_terms(self, task: Task) -> None:
+        """Compute each further term of the loss for one client on one example, which fails if it does not fit the model."""
+        terms = [correction for correction in self.algorithm.corrections if correction.of_minibatch]
+        if not terms:
+            return
+        ids, personal, lanes = (
+            np.zeros(1, dtype=np.int64),
+            self.algorithm.personal,
+            Lanes(np.arange(1), np.ones(1, np.int64)),
+        )
+        clients, memory = self.workspace.clients(ids), self.memory.gather(ids)
+        joined = task if personal is None else replace(task, params=personal.join(task.params, memory))
+        key = torch.zeros(1, dtype=torch.int64, device=task.params.device)
+        x, _ = clients.minibatch(torch.zeros((1, 1), dtype=torch.int64, device=key.device), None)
+        for term in terms:
+            started, params = term.begin(joined, memory, clients, lanes), joined.params.expand(1, -1)
+            started.slope(clients.objective, params, x, None, key)
 
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """Return the honest reports of different clients on a task, and what they would remember."""

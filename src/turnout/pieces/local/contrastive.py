@@ -43,7 +43,7 @@ class Contrastive(Correction, name="contrastive"):
 
     Raises:
         ConfigurationError: if a number is out of range, if a local step is not on a single minibatch, if a part of the
-            model is personal, or (in the first round) if the model has no layer before its last one.
+            model is personal, or (when a simulation begins) if the model has no layer before its last one.
 
     Example:
         >>> import turnout as to
