@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -323,7 +324,7 @@ def test_tasks_of_one_client_in_a_buffer_run_one_after_the_other():
 # local training alone
 
 
-def alone(name):
+def alone(name) -> Any:
     """Return the run of a recipe in which no parameter is shared; None if the recipe is about updates."""
     run = experiment(name, rounds=3)
     with suppress(ConfigurationError):

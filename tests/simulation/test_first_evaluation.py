@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,7 @@ def test_metrics_are_tried_on_every_client_before_the_first_round(algorithm):
     x, y = torch.randn(40, 16), torch.arange(40) % 4
     y[30:] = 1
     data = to.data.from_arrays(x, y, client_ids=torch.arange(40) // 10).split()
+    metric: Any
     message = r"metric of_two_classes failed on outputs \(\d+, 4\) .*only one class is present; return nan"
     for metric, said in ((of_two_classes, message), (whole, "(?s)metric whole: got .*needed a number")):
         with pytest.raises(ConfigurationError, match=said):
