@@ -1,7 +1,7 @@
 """Time rounds of LoRA with AdamW: vectorised, one by one, and in a plain loop over clients with `torch.optim.AdamW`.
 
 The model is a random GPT-2 of two layers, width 32, with adapters of rank 8. Rounds take turns; the first ones, which trace
-steps, do not count. The packages are an extra: pip install 'turnout[transformers]'.
+steps, do not count. The packages are an extra: pip install '.[transformers]'.
 
     python benchmarks/language.py                       # 20 clients, 5 steps of 2 texts of 16 tokens
     python benchmarks/language.py --batch-size 8 --rounds 20

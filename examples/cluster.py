@@ -1,8 +1,8 @@
 """A comparison over the workers of a cluster: any executor, one folder, and a second call that does nothing twice.
 
     python examples/cluster.py                                              # two processes of this machine
-    python examples/cluster.py --on slurm:partition=gpu,time=60             # pip install 'turnout[slurm]'
-    python examples/cluster.py --on dask:tcp://scheduler:8786               # pip install 'turnout[dask]'
+    python examples/cluster.py --on slurm:partition=gpu,time=60             # pip install '.[slurm]'
+    python examples/cluster.py --on dask:tcp://scheduler:8786               # pip install '.[dask]'
     turnout status runs/cluster                                             # meanwhile, in another terminal
 
 Where jobs are killed or the machine goes down, the same command goes on from the checkpoints.

@@ -1,6 +1,6 @@
 """Fine-tune a language model on clients' instructions: LoRA, AdamW, the loss of answers alone, perplexity before and after.
 
-    pip install 'turnout[transformers]'
+    pip install '.[transformers]'
     python examples/finetune.py                                            # a tiny random GPT-2, no download
     python examples/finetune.py --tiny qwen2 --algorithm fedex_lora
     python examples/finetune.py --base /models/qwen --data alpaca.json --device cuda --dtype bfloat16 --batch-size 4

@@ -1,6 +1,6 @@
 """Tables of several holders: regression of a patient's progress, and the AUC of a diagnosis with unequal classes.
 
-    pip install 'turnout[digits]'        # scikit-learn, which has both tables
+    pip install '.[digits]'        # scikit-learn, which has both tables
     python examples/tables.py
     turnout run --data table data.path=patients.csv data.label=progress data.client=clinic --loss squared_error
 

@@ -3,7 +3,7 @@
 # they are installed, pfl-research's CIFAR10-IID job, two processes, and how often the host waits. Writes benchmarks/gpu.json
 # and the section of docs/performance.md that shows it.
 #
-#     sh scripts/gpu.sh                                      # five to ten minutes, in an environment that has turnout[test]
+#     sh scripts/gpu.sh                                      # five to ten minutes, in an environment that has '.[dev]'
 #     sh scripts/gpu.sh --device cpu --quick --out gpu.json  # tiny sizes on a processor, to see that the script ends
 set -eu
 

@@ -61,7 +61,7 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
         pytest.importorskip("pandas")
     if "HuggingFace(" in text:
         for package in ("transformers", "peft"):
-            pytest.importorskip(package, reason="an extra of 170 MB: pip install 'turnout[transformers]'")
+            pytest.importorskip(package, reason="an extra of 170 MB: pip install '.[transformers]'")
     monkeypatch.setattr("turnout.comparison.compare.num_processors", lambda: 1)  # no processes of its own
     names = {"__name__": f"docs_{page.stem}"}
     monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))  # where dataclasses look up names
@@ -172,7 +172,7 @@ def test_notebook_runs(path, monkeypatch):
     _check_outputs(notebook)
     if any("HuggingFace(" in each for each in code):
         for package in ("transformers", "peft"):
-            pytest.importorskip(package, reason="an extra of 170 MB: pip install 'turnout[transformers]'")
+            pytest.importorskip(package, reason="an extra of 170 MB: pip install '.[transformers]'")
     names = {"__name__": f"notebook_{path.stem}"}
     monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))
     for each in code:

@@ -39,7 +39,7 @@ def test_equation_is_recognised(text, tex):
         "(x + y",
         "||x + y",
         "x <- y_b_c",
-        "pip install 'turnout[all]'",
+        "pip install '.[all]'",
     ],
 )
 def test_other_code_is_unchanged(text):

@@ -4,7 +4,7 @@
     python reproductions/availability/fit.py --search        # search constants anew (about five minutes)
     python reproductions/availability/fit.py --figure availability.png
 
-Needs the recording in the data directory (``TURNOUT_DATA``), and scipy (with ``turnout[digits]``).
+Needs the recording in the data directory (``TURNOUT_DATA``), and scipy (with ``.[digits]``).
 """
 
 from __future__ import annotations

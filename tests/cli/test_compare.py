@@ -155,7 +155,7 @@ def test_missing_report_packages_do_not_fail_the_comparison(
     result = turnout("compare", "fedau", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--folder", "c", *small)
     assert result.exit_code == 0
     assert "no report: " in result.stderr
-    assert "turnout[report]" in result.stderr
+    assert "'.[report]' in a clone of turnout" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_fetch_passes_its_options(turnout: Turnout, monkeypatch: pytest.MonkeyPa
         (("fetch", "mnits"), "unknown data set to fetch 'mnits': did you mean 'mnist'?"),
         (
             ("fetch", "digits"),
-            "nothing to fetch for 'digits', it is inside scikit-learn: pip install 'turnout[digits]'",
+            "nothing to fetch for 'digits', it is inside scikit-learn: pip install '.[digits]'",
         ),
         (("fetch", "synthetic"), "nothing to fetch for 'synthetic', it is drawn when it is used"),
         (("show", "digit"), "unknown data set 'digit': did you mean 'digits'?"),

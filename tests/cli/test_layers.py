@@ -96,7 +96,7 @@ def test_settings_of_a_run_are_read_as_saved(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_malformed_settings_are_refused(tmp_path, name, content, message):
     if name.endswith("yaml"):
-        pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")
+        pytest.importorskip("yaml", reason="an extra: pip install '.[yaml]'")
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ConfigurationError, match=message):

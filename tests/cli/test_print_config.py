@@ -142,7 +142,7 @@ def _row(shown: str, name: str) -> str:
 
 @pytest.mark.parametrize("suffix", ["yaml", "yml"])
 def test_settings_may_be_in_yaml(suffix: str, tmp_path: Path) -> None:
-    pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")
+    pytest.importorskip("yaml", reason="an extra: pip install '.[yaml]'")
     path = tmp_path / f"run.{suffix}"
     path.write_text("algorithm: {name: fedau, cutoff: null}\nrounds: 3\nlocal:\n  lr: 1e-3\nmodel:\n  hidden: [8, 8]\n")
     inline = {"algorithm": {"name": "fedau", "cutoff": None}, "rounds": 3, "local": {"lr": 1e-3}}
@@ -160,8 +160,10 @@ def test_invalid_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigurationError, match="holds no settings: got list"):
         read(path)
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ConfigurationError, match=r"need PyYAML: pip install 'turnout\[yaml\]', or write TOML"):
+    with pytest.raises(ConfigurationError) as caught:
         read(path)
+    needed = "settings in YAML need PyYAML: pip install '.[yaml]' in a clone of turnout, or write TOML"
+    assert str(caught.value) == f"{path}: {needed}"
 
 
 @pytest.mark.parametrize("algorithm", ["fedau", "scaffold", "ditto"])

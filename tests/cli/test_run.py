@@ -367,3 +367,12 @@ def test_run_that_reaches_its_target_stops_and_can_continue(turnout: Turnout) ->
     assert turnout("run", "--resume", "good").exit_code == 0
     assert History.load(Path("good")).last_round == 30
     assert "needed" in turnout("run", *given, "--patience", "0").stderr
+
+
+@pytest.mark.parametrize("algorithm", ["fedrep", "ditto"])
+def test_private_run_of_personal_models_ends_without_an_accuracy(algorithm: str, turnout: Turnout) -> None:
+    pytest.importorskip("dp_accounting", reason="an extra: pip install '.[privacy]'")
+    private = ("aggregation=private_sum", "aggregation.cohort=3", "data.num_clients=10", "--folder", "private")
+    result = turnout("run", "--algorithm", algorithm, "--data", "digits", "--rounds", 2, *private)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "no accuracy or error was recorded in 2 rounds"

@@ -66,6 +66,16 @@ def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
             assert all(torch.equal(one[key], two[key]) for key in one.keys() | two.keys())
 
 
+def test_an_algorithm_that_cannot_run_ends_a_comparison_before_the_first_round(tmp_path: Path) -> None:
+    experiments = {
+        "fedau": make("fedau"),
+        "moon": make("moon"),
+    }
+    with pytest.raises(ConfigurationError, match=r"moon: representations: .* has one layer with trainable parameters"):
+        compare(experiments, 2, tmp_path, jobs=1)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
 def test_records_are_in_the_order_of_the_comparison(tmp_path: Path) -> None:
     records = compare({"mifa": make("mifa"), "fedau": make("fedau")}, [3, 1], tmp_path, jobs=1)
     again = load_records([tmp_path])

@@ -123,7 +123,7 @@ def searcher(folder: str) -> None:
 
 
 def test_searches_share_their_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("optuna", reason="an extra: pip install 'turnout[search]'")
+    pytest.importorskip("optuna", reason="an extra: pip install '.[search]'")
     two = [Child(tmp_path / name, searcher, str(tmp_path / "shared")) for name in ("a", "b")]
     ended = [child.ended() for child in two]
     assert [code for code, _, _ in ended] == [0, 0], ended

@@ -70,7 +70,7 @@ def test_digits_are_available_with_scikit_learn():
 def test_inventory_explains_how_to_obtain_missing_data_sets(tmp_path):
     remedies = {entry.name: entry.remedy for entry in inventory(tmp_path)}
     assert remedies["mnist"] == "turnout data fetch mnist"
-    assert remedies["digits"] == "inside scikit-learn: pip install 'turnout[digits]'"
+    assert remedies["digits"] == "inside scikit-learn: pip install '.[digits]'"
     assert remedies["synthetic"] == remedies["synthetic_iid"] == "drawn when it is used"
 
 

@@ -40,7 +40,7 @@ def test_loading_does_not_import_scikit_learn(monkeypatch):
 
 def test_missing_scikit_learn_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[digits\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[digits\]'"):
         digits()
 
 

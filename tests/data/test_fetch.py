@@ -263,7 +263,7 @@ def test_unknown_names_are_refused():
 
 def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ConfigurationError, match=r"fetching data needs pooch: pip install 'turnout\[fetch\]'"):
+    with pytest.raises(ConfigurationError, match=r"fetching data needs pooch: pip install '\.\[fetch\]'"):
         fetch("mnist", tmp_path)
 
 

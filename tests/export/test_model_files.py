@@ -15,7 +15,7 @@ from turnout import ConfigurationError, Experiment, models
 from ..tiny import classification
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
-needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="turnout[onnx]")
+needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason=".[onnx]")
 DATA = classification()
 
 
@@ -89,7 +89,7 @@ def test_file_with_other_results_is_not_written(tmp_path, monkeypatch):
 def test_missing_onnx_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = Experiment(DATA, models.Logistic(), rounds=1).run()
-    with pytest.raises(ConfigurationError, match=r"needs onnx, .* pip install 'turnout\[onnx\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs onnx, .* pip install '\.\[onnx\]'"):
         result.export(tmp_path / "model.onnx")
     with pytest.raises(ConfigurationError, match="unknown format 'pickle'"):
         result.export(tmp_path / "model", format="pickle")

@@ -14,7 +14,7 @@ from turnout.export.executorch_file import _WithLoss, executorch_bytes
 
 from ..tiny import classification
 
-needs_executorch = pytest.mark.skipif(not importlib.util.find_spec("executorch"), reason="turnout[executorch]")
+needs_executorch = pytest.mark.skipif(not importlib.util.find_spec("executorch"), reason=".[executorch]")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -60,7 +60,7 @@ def test_numeric_targets_use_the_squared_error():
 
 @pytest.mark.skipif(importlib.util.find_spec("executorch") is not None, reason="executorch is installed")
 def test_missing_package_names_the_extra():
-    with pytest.raises(ConfigurationError, match=r"turnout\[executorch\]"):
+    with pytest.raises(ConfigurationError, match=r"'\.\[executorch\]'"):
         executorch_bytes(nn.Linear(3, 2), torch.randn(4, 3), 2)
 
 

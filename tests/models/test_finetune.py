@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
-pytest.importorskip("peft", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
+pytest.importorskip("transformers", reason="an extra of 170 MB: pip install '.[transformers]'")
+pytest.importorskip("peft", reason="an extra of 170 MB: pip install '.[transformers]'")
 
 EXAMPLE = Path(__file__).parents[2] / "examples/finetune.py"
 

@@ -16,8 +16,8 @@ from turnout.engine.objective import Objective
 from turnout.models import HuggingFace
 from turnout.simulation.simulation import Simulation
 
-transformers = pytest.importorskip("transformers", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
-peft = pytest.importorskip("peft", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
+transformers = pytest.importorskip("transformers", reason="an extra of 170 MB: pip install '.[transformers]'")
+peft = pytest.importorskip("peft", reason="an extra of 170 MB: pip install '.[transformers]'")
 
 GPT2 = {
     "model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 30, "n_positions": 16,

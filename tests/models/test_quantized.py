@@ -135,7 +135,7 @@ def test_rounding_equals_bitsandbytes():
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2"])
 def test_hugging_face_base_is_quantized_below_its_adapters(kind):
     for package in ("transformers", "peft", "bitsandbytes"):
-        pytest.importorskip(package, reason="no part of dev: pip install 'turnout[transformers]' bitsandbytes")
+        pytest.importorskip(package, reason="no part of dev: pip install '.[transformers]' bitsandbytes")
     config = {"model_type": kind, "vocab_size": 32, "bos_token_id": 0, "eos_token_id": 0}
     sizes = {"gpt2": {"n_layer": 1, "n_embd": 32, "n_head": 2}, "qwen2": {"num_hidden_layers": 1, "hidden_size": 32}}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64} if kind == "qwen2" else {}

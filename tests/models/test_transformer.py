@@ -93,7 +93,7 @@ def test_configuration_is_stored_as_text():
 
 def test_missing_packages_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigurationError, match=r"needs transformers, .*: pip install 'turnout\[transformers\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs transformers, .*: pip install '\.\[transformers\]'"):
         HuggingFace('{"model_type": "gpt2"}').build((8,), 10)
 
 

@@ -158,7 +158,7 @@ def test_missing_package_names_what_to_install(monkeypatch, missing, named):
     monkeypatch.setitem(sys.modules, missing, None)
     gaussian.cache_clear()
     with pytest.raises(
-        ConfigurationError, match=rf"needs {named}, which is not installed: pip install 'turnout\[privacy\]'"
+        ConfigurationError, match=rf"needs {named}, which is not installed: pip install '\.\[privacy\]'"
     ):
         noise_multiplier_for(2.0, 1e-5, 7, Release(0.0)) if named != "SciPy" else epsilon(Release(1.0), 7, 1e-5)
 

@@ -93,5 +93,5 @@ def test_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
 
 def test_missing_matplotlib_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigurationError, match=r"needs matplotlib.*pip install 'turnout\[report\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs matplotlib.*pip install '\.\[report\]'"):
         holding(SMALL).plot()

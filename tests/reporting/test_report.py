@@ -181,7 +181,7 @@ def test_missing_matplotlib_or_jinja_names_the_extra(make_run, tmp_path, monkeyp
     for module, package in (("matplotlib.figure", "matplotlib"), ("jinja2", "Jinja2")):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(ConfigurationError, match=rf"needs {package}.*pip install 'turnout\[report\]'"):
+            with pytest.raises(ConfigurationError, match=rf"needs {package}.*pip install '\.\[report\]'"):
                 write_report([make_run()], tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
 

@@ -88,9 +88,7 @@ def test_missing_package_names_its_extra(name, monkeypatch):
 
 
 def test_tensorboard(tmp_path):
-    events = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="turnout[tensorboard]"
-    )
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason=".[tensorboard]")
     with pytest.raises(ConfigurationError, match="TensorBoard writes files, and this run has no folder"):
         RUN.run(callbacks=[TensorBoard()])
     cut_short(tmp_path, TensorBoard(), after=3)
@@ -107,7 +105,7 @@ def test_tensorboard(tmp_path):
     "ignore:The ``noload`` loader strategy:DeprecationWarning"
 )  # of MLflow's queries, by SQLAlchemy 2.1
 def test_mlflow(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="turnout[mlflow]")
+    mlflow = pytest.importorskip("mlflow", reason=".[mlflow]")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     folder = tmp_path / "mine"
     cut_short(folder, MLflow(), after=3)
@@ -127,7 +125,7 @@ def test_mlflow(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_mlflow_logs_the_trained_model(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="turnout[mlflow]")
+    mlflow = pytest.importorskip("mlflow", reason=".[mlflow]")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     result = RUN.run(tmp_path / "mine", callbacks=[MLflow(log_model=True)])
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -138,7 +136,7 @@ def test_mlflow_logs_the_trained_model(tmp_path, monkeypatch):
 
 
 def test_wandb(tmp_path):
-    pytest.importorskip("wandb", reason="turnout[wandb]")
+    pytest.importorskip("wandb", reason=".[wandb]")
     cut_short(tmp_path, WeightsAndBiases(mode="offline"), after=3)
     result = RUN.run(tmp_path, resume=True, callbacks=[WeightsAndBiases(mode="offline")])
     folders = sorted(tmp_path.glob("wandb/offline-run-*"))
@@ -175,7 +173,7 @@ def wandb_records(path):
 
 def test_trackio(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    storage = pytest.importorskip("trackio.sqlite_storage", reason="turnout[trackio]")
+    storage = pytest.importorskip("trackio.sqlite_storage", reason=".[trackio]")
     result = RUN.run(tmp_path / "mine", callbacks=[Trackio()])
     rows = storage.SQLiteStorage.get_logs("turnout", "mine")
     assert [row["step"] for row in rows if "local_loss" in row] == [1, 2, 3, 4]

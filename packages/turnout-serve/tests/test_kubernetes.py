@@ -13,7 +13,7 @@ from turnout.cli.app import app
 from turnout_serve.cli.serve_options import ServeOptions
 from turnout_serve.server.http.app import ROUTES
 
-yaml = pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")
+yaml = pytest.importorskip("yaml", reason="an extra: pip install '.[yaml]'")
 GUIDE = (Path(__file__).parents[3] / "docs/guides/clusters.md").read_text(encoding="utf-8")
 FILES: dict[str, Any] = {
     document["kind"]: document

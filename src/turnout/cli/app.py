@@ -32,7 +32,7 @@ class _Commands(TyperGroup):
         if args and args[0] in OF_SERVE and args[0] not in self.commands:
             ctx.fail(
                 f"turnout {args[0]} belongs to the distribution turnout-serve, which is not installed: "
-                "pip install ./packages/turnout-serve in a clone, or pip install 'turnout[serve]'"
+                "pip install ./packages/turnout-serve in a clone of turnout"
             )
         return super().resolve_command(ctx, args)
 

@@ -89,6 +89,8 @@ def read(path: Path) -> Table:
             content = {"JSON": json.load, "YAML": _load_yaml, "TOML": tomllib.load}[kind](file)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
+    except ConfigurationError as error:  # PyYAML is missing
+        raise ConfigurationError(f"{path}: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # of all three formats, and of invalid UTF-8
@@ -135,7 +137,9 @@ def _load_yaml(file: IO[bytes]) -> Any:
     try:
         import yaml
     except ModuleNotFoundError:
-        raise ConfigurationError("settings in YAML need PyYAML: pip install 'turnout[yaml]', or write TOML") from None
+        raise ConfigurationError(
+            "settings in YAML need PyYAML: pip install '.[yaml]' in a clone of turnout, or write TOML"
+        ) from None
     try:
         return yaml.safe_load(file)
     except yaml.YAMLError as error:

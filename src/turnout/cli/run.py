@@ -98,7 +98,9 @@ class _Saver(Callback):
 
 def final(history: History) -> str:
     """Describe the final accuracy of a run, or else its error, and the evaluations of which that is the mean."""
-    metric = next(name for name in BY_IMPORTANCE if history.has_values(name))
+    metric = next((name for name in BY_IMPORTANCE if history.has_values(name)), None)
+    if metric is None:  # a private run of personal models publishes no figure of the clients' examples
+        return f"no accuracy or error was recorded in {counted(history.last_round, 'round')}"
     rounds, window = history.column(metric)[0], math.ceil(history.last_round / 10)
     number = max(1, int((rounds > history.last_round - window).sum()))
     when = f" after {counted(history.last_round, 'round')}"

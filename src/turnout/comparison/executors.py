@@ -50,7 +50,7 @@ def _processes(rest: str, _: Path) -> Executor:
 @contextmanager
 def _dask(rest: str, _: Path) -> Iterator[Executor]:
     """Yield the executor of a Dask cluster, for ``dask:tcp://scheduler:8786``, or of local workers, for ``dask``."""
-    distributed = imported("distributed", "--on dask", "turnout[dask]")
+    distributed = imported("distributed", "--on dask", ".[dask]")
     with distributed.Client(rest or None) as client, client.get_executor(pure=False, retries=0) as executor:
         yield executor
 
@@ -58,7 +58,7 @@ def _dask(rest: str, _: Path) -> Iterator[Executor]:
 @contextmanager
 def _ray(rest: str, _: Path) -> Iterator[Executor]:
     """Yield an executor of Ray tasks, for ``ray:auto``, ``ray:ray://head:10001`` or, with a local cluster, ``ray``."""
-    ray = imported("ray", "--on ray", "turnout[ray]")
+    ray = imported("ray", "--on ray", ".[ray]")
     started = not ray.is_initialized()
     if started:
         ray.init(address=rest or None, include_dashboard=False, log_to_driver=False)
@@ -103,7 +103,7 @@ class _Submitit(Executor):
     """An executor of submitit jobs; a thread checks every second which of them have ended."""
 
     def __init__(self, cluster: str, options: Mapping[str, Any], folder: Path) -> None:
-        submitit = imported("submitit", "--on slurm", "turnout[slurm]")
+        submitit = imported("submitit", "--on slurm", ".[slurm]")
         try:
             # A new folder each time: results of jobs are pickles, and a folder from elsewhere may hold some of any job.
             jobs = folder.resolve() / ".jobs" / uuid.uuid4().hex[:12]

@@ -59,7 +59,7 @@ class Study:
         sampler_seed: int = 0,
         trials_at_once: int = 4,
     ) -> None:
-        optuna = imported("optuna", "a search", "turnout[search]")
+        optuna = imported("optuna", "a search", ".[search]")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         from sqlalchemy import URL  # which Optuna brings
 

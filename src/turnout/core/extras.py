@@ -14,7 +14,7 @@ def imported(module: str, what: str, install: str, package: str | None = None) -
     Args:
         module: the module, such as ``"optuna"``.
         what: what needs it, the beginning of the message: ``"a search"``.
-        install: the requirement to install, such as ``"turnout[search]"``.
+        install: the requirement to install, such as ``".[search]"``.
         package: the name of the package in the message; None is that of the missing module.
 
     Raises:
@@ -24,4 +24,6 @@ def imported(module: str, what: str, install: str, package: str | None = None) -
         return import_module(module)
     except ImportError as error:
         name = package or error.name or module
-        raise ConfigurationError(f"{what} needs {name}, which is not installed: pip install '{install}'") from error
+        raise ConfigurationError(
+            f"{what} needs {name}, which is not installed: pip install '{install}' in a clone of turnout"
+        ) from error

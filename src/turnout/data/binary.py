@@ -14,7 +14,7 @@ from turnout.data.directory import declare
 from turnout.data.idx import MNIST, mnist
 from turnout.data.source import SOURCES, Source
 
-declare("digits_binary", elsewhere="inside scikit-learn: pip install 'turnout[digits]'")
+declare("digits_binary", elsewhere="inside scikit-learn: pip install '.[digits]'")
 declare("mnist_binary", MNIST, elsewhere="turnout data fetch mnist")
 
 

@@ -23,7 +23,7 @@ def scikit_learn() -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-declare("digits", elsewhere="inside scikit-learn: pip install 'turnout[digits]'")
+declare("digits", elsewhere="inside scikit-learn: pip install '.[digits]'")
 
 
 @SOURCES.register
@@ -39,7 +39,7 @@ def digits() -> Source:
     Reference: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Repository, 1998.
     """
     if (inside := scikit_learn()) is None:
-        raise ConfigurationError("digits come with scikit-learn: pip install 'turnout[digits]'")
+        raise ConfigurationError("digits come with scikit-learn: pip install '.[digits]' in a clone of turnout")
     if not (inside / _FILE).is_file():
         raise DataError(f"scikit-learn is in {inside}, but {_FILE} is not: install it anew, with pip")
     pixels, labels = np.split(_read(inside / _FILE), [64], axis=1)

@@ -110,7 +110,9 @@ def _libraries() -> None:
         import requests  # noqa: F401
         import tqdm  # noqa: F401
     except ImportError as error:
-        raise ConfigurationError(f"fetching data needs {error.name}: pip install 'turnout[fetch]'") from error
+        raise ConfigurationError(
+            f"fetching data needs {error.name}: pip install '.[fetch]' in a clone of turnout"
+        ) from error
     pooch.get_logger().setLevel("WARNING")  # its messages repeat the progress bar
 
 

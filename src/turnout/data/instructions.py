@@ -65,7 +65,7 @@ def _bytes(text: str) -> list[int]:
 
 def _pretrained(name: str) -> Any:
     """Load a tokenizer of Hugging Face."""
-    transformers = imported("transformers", f"data.tokenizer={name}", "turnout[transformers]")
+    transformers = imported("transformers", f"data.tokenizer={name}", ".[transformers]")
     try:
         return transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:

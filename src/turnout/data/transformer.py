@@ -173,7 +173,7 @@ def mixed_columns() -> Transform:
     """
     parts = ("compose", "impute", "pipeline", "preprocessing")
     compose, impute, pipeline, preprocessing = (
-        imported(f"sklearn.{part}", "the transform 'mixed'", "turnout[digits]", "scikit-learn") for part in parts
+        imported(f"sklearn.{part}", "the transform 'mixed'", ".[digits]", "scikit-learn") for part in parts
     )
 
     def standardised(*first: Any) -> Any:

@@ -31,7 +31,7 @@ def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | Non
     """
     exir = needed("executorch.exir", "executorch")
     training = needed("executorch.extension.training", "executorch")
-    joint = imported("torch.export.experimental", "exporting to ExecuTorch", "turnout[executorch]", "torch")
+    joint = imported("torch.export.experimental", "exporting to ExecuTorch", ".[executorch]", "torch")
     net = _WithLoss(model.train(), classes)
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(len(example)) % classes if classes else torch.randn(net.net(example).shape, generator=generator)

@@ -17,7 +17,7 @@ from turnout.core.extras import imported
 def needed(package: str, extra: str = "onnx") -> Any:
     """Import a package of an extra that exports need."""
     what = {"onnx": "ONNX", "executorch": "ExecuTorch"}[extra]
-    return imported(package, f"exporting to {what}", f"turnout[{extra}]", package.partition(".")[0])
+    return imported(package, f"exporting to {what}", f".[{extra}]", package.partition(".")[0])
 
 
 @contextmanager

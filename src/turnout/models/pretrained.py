@@ -16,7 +16,7 @@ def needed(package: str) -> Any:
     Raises:
         ConfigurationError: if it is not installed.
     """
-    return imported(package, "a model of Hugging Face", "turnout[transformers]", package)
+    return imported(package, "a model of Hugging Face", ".[transformers]", package)
 
 
 def plain(base: Any) -> Any:

@@ -123,4 +123,4 @@ def library(name: str) -> Any:
         ConfigurationError: if it is missing.
     """
     package = {"scipy": "SciPy"}.get(name.split(".")[0], "dp-accounting")
-    return imported(name, "counting what differential privacy costs", "turnout[privacy]", package)
+    return imported(name, "counting what differential privacy costs", ".[privacy]", package)

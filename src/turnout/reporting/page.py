@@ -55,7 +55,7 @@ def render_page(template: str, **values: Any) -> str:
     Raises:
         ConfigurationError: if Jinja2 is not installed.
     """
-    jinja2 = imported("jinja2", "a report", "turnout[report]", "Jinja2")
+    jinja2 = imported("jinja2", "a report", ".[report]", "Jinja2")
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("turnout.reporting", "."),
         autoescape=True,

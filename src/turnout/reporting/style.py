@@ -112,7 +112,7 @@ def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
     Raises:
         ConfigurationError: if matplotlib is not installed.
     """
-    figure = imported("matplotlib.figure", "a figure", "turnout[report]", "matplotlib").Figure
+    figure = imported("matplotlib.figure", "a figure", ".[report]", "matplotlib").Figure
     return _shown_in_notebooks(figure)(figsize=(width, height), layout="constrained")
 
 

@@ -90,7 +90,7 @@ class Tracker(Registered, Callback):
         Raises:
             ConfigurationError: if it is not installed, with the extra to install.
         """
-        return imported(name or str(package), f"tracking with {package}", f"turnout[{package}]", package)
+        return imported(name or str(package), f"tracking with {package}", f".[{package}]", package)
 
 
 def _is_number(name: str, value: Any) -> bool:

@@ -200,7 +200,7 @@ def test_server_rejects_unexpected_messages():
 
 def test_missing_cryptography_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[secure\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[secure\]'"):
         SecureClient(1, 1, 8)
 
 

@@ -131,4 +131,6 @@ def _required() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise ConfigurationError("secure sums need cryptography: write pip install 'turnout[secure]'") from None
+        raise ConfigurationError(
+            "secure sums need cryptography: pip install '.[secure]' in a clone of turnout"
+        ) from None

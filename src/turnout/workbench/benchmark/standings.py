@@ -107,7 +107,7 @@ def critical_difference(num_rules: int, num_cells: int) -> float | None:
     """
     if num_rules < 2 or not num_cells:
         return None
-    stats = imported("scipy.stats", "a critical difference", "turnout[digits]", "SciPy")
+    stats = imported("scipy.stats", "a critical difference", ".[digits]", "SciPy")
     q = float(stats.studentized_range.ppf(0.95, num_rules, 1e6)) / math.sqrt(2.0)
     return q * math.sqrt(num_rules * (num_rules + 1) / (6.0 * num_cells))
 

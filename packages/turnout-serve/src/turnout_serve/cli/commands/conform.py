@@ -63,7 +63,7 @@ def conform(options: ConformOptions) -> None:
 @command(VectorsOptions, VECTORS_EPILOG)
 def vectors(options: VectorsOptions) -> None:
     """Write test vectors of the protocol: exchanges, random numbers, minibatches, updates, and messages of a secure sum."""
-    imported("cryptography", "turnout protocol vectors", "turnout[secure]")
+    imported("cryptography", "turnout protocol vectors", ".[secure]")
     from turnout_serve.cli.conform import models_of, secure_of, surveys_of
     from turnout_serve.conform.vectors import write
 
