@@ -175,9 +175,19 @@ class Configuration:
         if isinstance(self.model, ModelSpec) and self.model.loss is not None and self.loss is cross_entropy:
             object.__setattr__(self, "loss", self.model.loss)
         if isinstance(self.loss, nn.Module):
-            object.__setattr__(self, "loss", OfExamples(self.loss))
+            object.__setattr__(self, "loss", loss := OfExamples(self.loss))
+            self._check_ignored(loss)
         if not callable(self.loss):
             raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
+
+    def _check_ignored(self, loss: OfExamples) -> None:
+        """Refuse a loss that ignores whole examples, which would count in every mean."""
+        for name, shards in self.data.splits.items() if self.data.has_labels else ():
+            if (shards.y == loss.ignored).any():
+                raise ConfigurationError(
+                    f"loss: {type(loss.module).__name__} ignores the label {loss.ignored}, which is that of examples of the "
+                    f"{name} data and would count as a loss of 0: leave these examples out of the data"
+                )
 
     def _check_without_labels(self) -> None:
         """Refuse options that need one class label for each example."""

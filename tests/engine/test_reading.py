@@ -235,3 +235,10 @@ def test_broadcast_losses_are_refused_for_any_size_of_minibatch(loss, batch_size
     with pytest.raises(ConfigurationError, match="depends on the other examples of its minibatch"):
         to.Experiment(labelled(y), nn.Linear(5, 1), **options).run()
     to.Experiment(labelled(y[:, None]), nn.Linear(5, 1), **options).run()
+
+
+def test_squared_errors_of_classes_and_ignored_examples_are_explained():
+    with pytest.raises(ConfigurationError, match=r"squared_error needs an output for each number .*\(16, 3\).*\(16,\)"):
+        Simulation(to.Experiment(labelled(), nn.Linear(5, 3), loss=squared_error, rounds=1))
+    with pytest.raises(ConfigurationError, match="ignores the label 1, which is that of examples of the train data"):
+        to.Experiment(labelled(), nn.Linear(5, 2), loss=nn.CrossEntropyLoss(ignore_index=1))

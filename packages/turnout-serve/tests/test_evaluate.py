@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.tiny import SIZES, classification
+from torch import nn
 
 from turnout import AppealMetrics, Experiment, Population, Sgd, ditto, fedau, fedavg_p, fedrep, maxfl, models
 from turnout.core.checks import ConfigurationError
@@ -278,3 +279,26 @@ def test_evaluation_that_nobody_answers_leaves_recorded_figures(world):
     assert driver.ledger.history.evaluations.by_round == recorded
     deployed.host.service.writer.checkpoint()
     assert History.load(deployed.folder).evaluations.by_round == recorded
+
+
+@pytest.mark.parametrize("algorithm", [fedau(LOCAL), ditto(LOCAL, cohort_size=3)])
+def test_served_accuracies_of_one_output_are_those_of_its_sign(world, algorithm):
+    """A model with one logit for two classes: figures of the server equal those of a simulation and of the model itself."""
+    data = held_out()
+    assert data.client_test is not None
+    halves = {name: replace(shards, y=shards.y % 2) for name, shards in data.splits.items()}
+    data = FederatedData("two classes", halves["train"], 2, client_test=halves["client_test"])
+    model = nn.Sequential(nn.Linear(16, 1)).double()
+    run = replace(experiment(algorithm, data), model=model, loss=nn.BCEWithLogitsLoss(), population=Population())
+    deployed, simulation = world(run).run(), Simulation(run)
+    for _ in range(run.rounds):
+        simulation.round()
+    deployed.host.service.writer.checkpoint()
+    served = History.load(deployed.folder)
+    for name in ("test_accuracy", "test_loss"):
+        np.testing.assert_allclose(served.column(name)[1], simulation.history.column(name)[1], rtol=1e-12, err_msg=name)
+    if algorithm.personal is None:
+        tests = halves["client_test"]
+        outputs = nn.functional.linear(tests.x, *simulation.objective.layout.split(simulation.state.params).values())
+        right = (outputs[:, 0] > 0) == (tests.y == 1)
+        assert served.column("test_accuracy")[1][-1] == pytest.approx(float(right.double().mean()))

@@ -47,9 +47,17 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
     The mean of ``(output - target)^2`` is over the D numbers. Outputs ``[b, 1]`` fit targets ``[b]``.
 
+    Raises:
+        ConfigurationError: if outputs and targets differ in number.
+
     >>> squared_error(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 3.0]))
     tensor([1., 0.])
     """
+    if outputs.numel() != targets.numel():
+        raise ConfigurationError(
+            f"loss: squared_error needs an output for each number to predict, got outputs {tuple(outputs.shape)} and targets "
+            f"{tuple(targets.shape)}: give floating-point targets if labels are numbers, or leave the loss out for classes"
+        )
     return (outputs.reshape(targets.shape) - targets).square().reshape(len(targets), -1).mean(dim=1)
 
 
