@@ -29,7 +29,7 @@ QUESTIONS = [
 ]
 
 
-def known(secret=7, dtype=torch.float32):
+def known(secret: int | None = 7, dtype=torch.float32):
     return Federation(300, 1, dtype=dtype, secret=secret)
 
 

@@ -12,7 +12,7 @@ from tests.tiny import report
 
 import turnout as to
 from turnout import privacy
-from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, round_noise
+from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum, round_noise
 from turnout.privacy.noise import server_words
 from turnout.simulation import Simulation
 from turnout_serve.server.journal.replay import replay
@@ -196,8 +196,8 @@ def test_noise_of_clients_equals_simulation_and_is_independent(world, folder, mo
     one, other = (world(run(SHARES, rounds=2), folder=folder / name).run() for name in "ab")
     assert not torch.allclose(one.host.driver.params, other.host.driver.params, atol=1e-3)
     assert torch.equal(replay(one.setting, one.folder).driver.params, one.host.driver.params)
-    drawn = private_secure.chances
-    monkeypatch.setattr(private_secure, "chances", lambda reports, _: drawn(reports, 0))
+    drawn = private_secure.with_noise_under_masks
+    monkeypatch.setattr(private_sum, "with_noise_under_masks", lambda *of_round: drawn(*of_round[:-1], 0))
     deployed = world(run(SHARES, rounds=2), folder=folder / "c").run()
     reference = simulated(run(SHARES, rounds=2))
     assert torch.equal(deployed.host.driver.params, reference.state.params)

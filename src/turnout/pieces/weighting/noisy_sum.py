@@ -92,7 +92,7 @@ class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
 
         >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByNoisySum(noise_multiplier=0.001), report([[0.0]] * 2), weights=[0.1, 0.9])
-        [0.2856, 0.7141]
+        [0.2856, 0.7139]
     """
 
     most: float = 0.25
