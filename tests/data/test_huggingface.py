@@ -110,3 +110,13 @@ def test_installed_datasets_library_works():
     assert torch.equal((source.x[0, 0] * 255).round().to(torch.uint8), torch.from_numpy(pixels))
     assert source.num_classes == 3
     assert source.client_names == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
+def test_declared_types_of_lists_are_kept(name):
+    datasets = pytest.importorskip("datasets", reason="needs the extra huggingface")
+    features = datasets.Features({"x": datasets.Sequence(datasets.Value(name)), "label": datasets.Value("uint8")})
+    table = datasets.Dataset.from_dict({"x": [[1, 2], [3, 4]], "label": [0, 1]}, features=features)
+    source = from_huggingface(table, input="x")
+    assert (source.x.dtype, source.y.dtype) == (getattr(torch, name), torch.int64)
+    assert source.x.tolist() == [[1, 2], [3, 4]]

@@ -238,3 +238,16 @@ def test_names_that_differ_from_the_server_are_refused_with_both_lists() -> None
         check_names(site(("a", "b"), mean={"x": 1.0}, std={"x": 1.0}), {"mean": {"x": 2.0}})
     with logged("the server announces no names of classes"):
         check_names(site(("cold", "flu")), {"classes": 2})
+
+
+def test_declared_class_lists_are_kept() -> None:
+    pandas = pytest.importorskip("pandas")
+    levels = pandas.Categorical(["low", "high"], categories=["low", "middle", "high"])
+    source = to.data.from_table(pandas.DataFrame({"x": [0.0, 1.0], "risk": levels}), label="risk")
+    assert (source.num_classes, source.y.tolist()) == (3, [0, 2])
+    datasets = pytest.importorskip("datasets", reason="needs the extra huggingface")
+    features = datasets.Features({"x": datasets.Value("float32"), "risk": datasets.ClassLabel(names=["a", "b", "c"])})
+    source = to.data.from_table(
+        datasets.Dataset.from_dict({"x": [0.0, 1.0], "risk": [2, 0]}, features=features), label="risk"
+    )
+    assert (source.num_classes, source.y.tolist(), source.recipe["classes"]) == (3, [2, 0], ["a", "b", "c"])

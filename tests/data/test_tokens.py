@@ -126,3 +126,21 @@ def test_options_for_text_labels_are_refused():
     data = source.split(to.partition.Iid(), 3)
     with pytest.raises(ConfigurationError, match=r"label_groups: .* no class labels"):
         to.Experiment(data=data, model=Bigrams(), label_groups=((1,),))
+
+
+def test_model_without_a_row_for_padding_is_refused_with_the_remedy():
+    class Texts(torch.nn.Module):
+        def __init__(self, remedy):
+            super().__init__()
+            self.remedy = remedy
+            self.embedding = torch.nn.Embedding(50, 4, padding_idx=0)
+            self.output = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.output(self.embedding(x.clamp(min=0) if self.remedy else x).mean(1))
+
+    texts = {"input_ids": [[5, 2, 9, 4], [7, 1], [3, 3, 8]] * 4, "topic": [0, 1, 2] * 4}
+    data = to.data.from_tokens(texts, label="topic").split(to.partition.Iid(), num_clients=2)
+    to.Experiment(data=data, model=Texts(True), rounds=1).run()
+    with pytest.raises(to.ConfigurationError, match=r"padded with -100.*self\.embedding\(x\.clamp\(min=0\)\)"):
+        to.Experiment(data=data, model=Texts(False), rounds=1).run()

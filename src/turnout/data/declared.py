@@ -84,6 +84,6 @@ def declared(
     x = torch.zeros(n, *shape, dtype=_TYPES[input_type])
     offsets = np.linspace(0, n, num_clients + 1).astype(np.int64)
     assert classes is None or isinstance(classes, int)
-    known = {"classes": names, "categories": categories, "mean": mean, "std": std}
-    recipe = {"source": "declared"} | {name: value for name, value in known.items() if value}
+    known: dict[str, object] = {"classes": names, "categories": categories, "mean": mean, "std": std}
+    recipe = dict[str, object](source="declared") | {name: value for name, value in known.items() if value}
     return FederatedData("declared", Shards(x, y, offsets), classes, recipe=recipe)

@@ -65,8 +65,11 @@ def _columns(
                 else f"use dataset.class_encode_column({label!r})"
             )
             raise DataError(f"column {part!r} holds text: {hint} first")
-    x = stack_examples(inputs, _declared(dataset, input) or torch.float32)
-    y = stack_targets(labels, x, _declared(dataset, label))
+    kind, of_labels = _declared(dataset, input), _declared(dataset, label)
+    x = stack_examples(inputs, kind if kind is not None and kind.is_floating_point else torch.float32)
+    if kind is not None and not kind.is_floating_point and not x.is_floating_point():
+        x = x.to(kind)  # Python integers have no type
+    y = stack_targets(labels, x, of_labels if of_labels is not None and of_labels.is_floating_point else None)
     return x, y, None if client_id is None else list(dataset[client_id])
 
 
@@ -88,9 +91,14 @@ def check_split(dataset: Any) -> list[str]:
 
 
 def _declared(dataset: Any, column: str) -> torch.dtype | None:
-    """Return the floating-point dtype of a column or of the items of its lists; None for other types."""
+    """Return the dtype of a column or of the items of its lists; None for others than torch's numbers."""
     feature = (getattr(dataset, "features", None) or {}).get(column)
     while (inner := getattr(feature, "feature", None)) is not None:
         feature = inner
     name = getattr(feature, "dtype", None)
-    return {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}.get(str(name))
+    return _TYPES.get(str(name))
+
+
+_TYPES = {
+    name: getattr(torch, name) for name in ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +65,20 @@ def labels_of(
     return labels.astype(np.int64), [str(label) for label in known]
 
 
+def declared_classes(table: Any, name: str) -> tuple[str, ...]:
+    """Return the names of classes that a table declares: a ``ClassLabel`` of Hugging Face, categories of pandas.
+
+    Classes without a row keep their number in this way. An empty tuple is none.
+    """
+    feature = (getattr(table, "features", None) or {}).get(name) if hasattr(table, "with_format") else None
+    if (names := getattr(feature, "names", None)) is not None:
+        return tuple(map(str, names))
+    if hasattr(table, "iloc") and name in table:
+        values = getattr(table[name].dtype, "categories", None)
+        return () if values is None else tuple(map(str, values))
+    return ()
+
+
 def _integers(values: Sequence[np.ndarray], name: str, task: Task | None) -> np.ndarray:
     """Return whole numbers as labels, and note that they are taken for classes if more than two."""
     if (largest := max(int(part.max(initial=0)) for part in values)) > LARGEST_COUNT:
@@ -104,6 +118,8 @@ def _numbered(parts: Sequence[pa.Table], name: str, classes: tuple[str, ...]) ->
     if len(set(classes)) < len(classes):
         raise DataError(f"classes: got {', '.join(map(repr, classes))}, needed different names")
     index = {label: number for number, label in enumerate(classes)}
+    if all(pa.types.is_integer(part.column(name).type) for part in parts) and not any(map(_is_number, classes)):
+        index = {str(number): number for number in index.values()}  # a ClassLabel has numbers in its rows
     labels = [label for part in parts for label in texts(part.column(name))]
     if unknown := sorted({str(label) for label in labels if label not in index}):
         raise DataError(
@@ -111,3 +127,7 @@ def _numbered(parts: Sequence[pa.Table], name: str, classes: tuple[str, ...]) ->
             f"{', '.join(classes)} (first in row {labels.index(unknown[0]) + 1}, {shown(unknown[0])})"
         )
     return np.array([index[str(label)] for label in labels], dtype=np.int64)
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdecimal()

@@ -61,7 +61,7 @@ class PreparedColumn:
             column = np.where(np.isnan(column), np.nan if self.fill is None else self.fill, column)
             return column if self.mean is None or self.std is None else (column - self.mean) / self.std
         cells = np.array(texts(table.column(self.name)), dtype=object)
-        missing = np.equal(cells, None)
+        missing = np.array([cell is None for cell in cells], dtype=bool)
         if missing.any() and not fills:
             raise self._missing(missing)
         unknown = ~missing & ~np.isin(cells.astype(str), self.values)

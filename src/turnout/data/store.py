@@ -110,7 +110,7 @@ def stored(
             raise DataError(
                 f"{path} has format {index['format']} of stores, and this version reads {_FORMAT}: write it anew"
             )
-        splits = {split: _read(path, split, facts, mapped) for split, facts in index["splits"].items()}
+        splits: dict[str, Any] = {split: _read(path, split, facts, mapped) for split, facts in index["splits"].items()}
         names = index["client_names"]
         return FederatedData(
             name=index["name"],

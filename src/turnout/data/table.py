@@ -17,7 +17,7 @@ from turnout.data.cells import numbers, read_table
 from turnout.data.client_ids import number_clients
 from turnout.data.columns import Columns
 from turnout.data.directory import declare
-from turnout.data.labels import Task, labels_of
+from turnout.data.labels import Task, declared_classes, labels_of
 from turnout.data.missing import MISSING, Missing, without_missing
 from turnout.data.preparation import PreparedColumn, note
 from turnout.data.source import SOURCES, Source
@@ -105,7 +105,8 @@ def from_table(
         missing: ``"refuse"`` raises an error for missing values, ``"drop"`` drops their rows, and ``"fill"`` imputes means of
             numbers and zeros for categories. With ``"fill"``, a missing client or label is an error.
         task: ``"classification"`` or ``"regression"``; None goes by the type of the column of targets.
-        classes: names of classes 0, 1, ..., as texts; empty numbers the labels as above.
+        classes: names of classes 0, 1, ..., as texts; empty takes the classes of a ``ClassLabel`` of Hugging Face or of
+            categories of pandas, and otherwise numbers the labels as above.
         mean, std: mean and standard deviation of columns of numbers, which are standardised with them and not with those of
             the training rows.
 
@@ -132,6 +133,7 @@ def from_table(
     """
     known_name("way with missing values", missing, MISSING)
     _check_transform(transform, categories, scale or bool(mean))
+    classes = tuple(classes) or (declared_classes(table, label) if task is None and num_classes is None else ())
     parts = [read_table(part, client) for part in ((table,) if test is None else (table, test))]
     others = [column for column in (label, client, weight) if column is not None]
     columns = _inputs(parts, others, features, tuple(categories))
@@ -233,7 +235,7 @@ def _splits(parts: Sequence[pa.Table], values: Mapping[str, torch.Tensor]) -> di
     return splits
 
 
-def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> None:
+def _check_transform(transform: Any, categories: Categories, scale: bool) -> None:
     """Raise an error for an object that is not a transform, and for options that it replaces."""
     if transform is None:
         return

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.data.targets import IGNORED
 from turnout.engine.compile.flop_counter import FlopCounter
 from turnout.engine.loss import Loss
 from turnout.engine.network import Network
@@ -92,6 +93,12 @@ def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, 
             "that takes what the model returns: a function of (outputs, targets), one number for each example"
         )
     if isinstance(error, IndexError) and not x.is_floating_point():
+        if x.min() == IGNORED:
+            return (
+                f"the model does not fit the data: inputs are padded with {IGNORED}, and it failed with: {error}. An "
+                "Embedding has no row for padding: write self.embedding(x.clamp(min=0)) in forward, which is the row of "
+                "padding_idx=0, and leave positions with x < 0 out of means and attention"
+            )
         return (
             f"the model does not fit the data: inputs are whole numbers from {x.min()} to {x.max()}, and it failed with: "
             f"{error}; an Embedding has a row for each of num_embeddings numbers from 0"
