@@ -128,7 +128,7 @@ def _write_trace(again: Replayed, folder: Path, seconds_per_round: float | None,
     number = again.driver.roster.num_clients
     if lacks_data:
         simulated.pop("data", None)
-    elif number > here:
+    elif 0 < here < number:
         simulated["data"] = simulated.get("data", {}) | {"num_clients": number}
     text = json.dumps(simulated, indent=2) + "\n"
     replace_files({config: partial(Path.write_text, data=text, encoding="utf-8")})
