@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +16,7 @@ from turnout_serve.cli.logs import JsonLines, TextLines
 from turnout_serve.client.calls import Call
 from turnout_serve.wire.format import digest, repr_digest
 
+from .test_network import server
 from .world import DATA, LOCAL
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=2, evaluate_every=2)
@@ -116,3 +120,23 @@ def test_refused_enrolment_is_told(world, heard):
 def test_lines_of_text_have_no_control_characters():
     record = logging.makeLogRecord({"msg": "report refused", "client": 1, "reason": "a\x1b[2Jb"})
     assert "\x1b" not in TextLines().format(record)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["clients {url} --token {token}", "status {url}", "query {url} label_histogram --seconds 0 --token {token}"],
+)
+def test_commands_that_send_one_request_do_not_import_torch(folder, words):
+    """To import PyTorch takes seconds of the processor."""
+    run = server(folder / "run")
+    code = (
+        "import sys\nfrom turnout.cli import app\ntry:\n    app(sys.argv[1:])\n"
+        "except SystemExit as end:\n    code = end.code\nprint('torch' in sys.modules, code)"
+    )
+    with run.listening() as url:
+        arguments = words.format(url=url, token=folder / "run" / "admin.token").split()
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, env=environment
+        )
+    assert done.stdout.splitlines()[-1] == "False 0", done.stdout + done.stderr

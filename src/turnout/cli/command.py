@@ -132,7 +132,9 @@ class Command:
         app.command(name, cls=_WithSuggestions, epilog=self.epilog)(self.function)
 
 
-def command(kind: type[Options], epilog: str) -> Callable[[Callable[[Options], None]], Command]:
+def command(
+    kind: type[Options], epilog: str, *, computes: bool = True
+) -> Callable[[Callable[[Options], None]], Command]:
     """Return a decorator that makes a command of a function of a dataclass of options.
 
     Typer reads one parameter for each field of the dataclass from the signature. Errors of the function become a line and an
@@ -141,6 +143,7 @@ def command(kind: type[Options], epilog: str) -> Callable[[Callable[[Options], N
     Args:
         kind: a class made by `options`, with fields made by `option` and `argument`.
         epilog: a result of `examples`.
+        computes: False for a command that needs no PyTorch, whose import takes seconds.
     """
 
     def decorate(function: Callable[[Options], None]) -> Command:
@@ -160,6 +163,6 @@ def command(kind: type[Options], epilog: str) -> Callable[[Callable[[Options], N
         with_parameters.__name__, with_parameters.__doc__ = function.__name__, function.__doc__
         with_parameters.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         with_parameters.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return Command(guarded(with_parameters), epilog)
+        return Command(guarded(with_parameters, computes=computes), epilog)
 
     return decorate

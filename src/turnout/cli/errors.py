@@ -48,13 +48,19 @@ def rank() -> int:
     return int(os.environ["RANK"]) if several() else 0
 
 
-def guarded(command: Command) -> Command:
-    """Decorate a command to print errors as one line, and to exit with a code."""
+def guarded(command: Command, *, computes: bool = True) -> Command:
+    """Decorate a command to print errors as one line, and to exit with a code.
+
+    Args:
+        command: the command.
+        computes: False for a command that needs no PyTorch, such as one request to a server.
+    """
 
     @functools.wraps(command)
     def wrapped(*arguments: object, **options: object) -> None:
-        with leaving_at_once():
-            importlib.import_module("turnout.exports")  # importing PyTorch takes a second or two
+        if computes:
+            with leaving_at_once():
+                importlib.import_module("turnout.exports")  # importing PyTorch takes a second or two
         from turnout.core import signals
 
         try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from turnout.core.checks import ConfigurationError, count, is_finite, known_name, positive, refuse
+
+if TYPE_CHECKING:  # one request of a command needs no PyTorch
+    import torch
 
 Kind = Literal["count", "mean", "variance", "histogram", "quantiles", "label_histogram"]
 KINDS: tuple[Kind, ...] = ("count", "mean", "variance", "histogram", "quantiles", "label_histogram")
@@ -126,7 +128,7 @@ class Question:
         """
         sums: dict[str, Any] = {"num_examples": len(values)}
         if self.kind == "label_histogram":
-            return sums | {"counts": [torch.bincount(values, minlength=num_classes).tolist()]}
+            return sums | {"counts": [values.bincount(minlength=num_classes).tolist()]}
         for rows in self._columns(values) if self.kind in _OF_VALUES else ():
             for name, part in self._of(rows).items():
                 sums[name] = sums[name] + part if name in sums else part

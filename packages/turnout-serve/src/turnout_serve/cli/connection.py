@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from turnout.cli.command import option, options
 
 if TYPE_CHECKING:
-    from turnout_serve.client.join import Connection
+    from turnout_serve.client.connection import Connection
 
 
 @options
@@ -30,7 +30,7 @@ class ConnectionOptions:
         Raises:
             ConfigurationError: if an address is invalid.
         """
-        from turnout_serve.client.join import Connection
+        from turnout_serve.client.connection import Connection
 
         return Connection(url.rstrip("/"), self.ca, self.certificate, self.key, timeout, pinned)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.core.checks import ConfigurationError
-from turnout_serve.client.exchange import WatchedClient, system_trust
+from turnout_serve.client.calls import Answer, Call
+from turnout_serve.client.exchange import WatchedClient, send, system_trust
 
 PLAIN = {"accept-encoding": "identity"}
 """Headers of all requests: a small compressed answer could expand to a large one."""
@@ -62,3 +64,12 @@ class Connection:
     def client(self) -> WatchedClient:
         """Return an HTTP client for one thread."""
         return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
+
+
+def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:
+    """Request a path that needs no token; without an answer of the server, the header ``error`` has the reason.
+
+    Raises:
+        JoinError: if one side does not trust the certificate of the other.
+    """
+    return send(http, Call("GET", path), stopped)

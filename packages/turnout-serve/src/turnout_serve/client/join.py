@@ -15,7 +15,7 @@ from turnout.core.checks import TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
-from turnout_serve.client.connection import PLAIN, Connection
+from turnout_serve.client.connection import PLAIN, Connection, fetch
 from turnout_serve.client.exchange import WatchedClient, send
 from turnout_serve.client.newcomer import Newcomer
 from turnout_serve.client.session import Client
@@ -85,15 +85,6 @@ def _final_error(answer: Answer, connection: Connection, waited: float, patience
 def _reason(answer: Answer) -> str:
     """Return why there is no answer, or the reason that the server gives."""
     return answer.headers.get("error") or answer.reason
-
-
-def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:
-    """Request a path that needs no token; without an answer of the server, the header ``error`` has the reason.
-
-    Raises:
-        JoinError: if one side does not trust the certificate of the other.
-    """
-    return send(http, Call("GET", path), stopped)
 
 
 def _asks_to_wait(answer: Answer) -> bool:

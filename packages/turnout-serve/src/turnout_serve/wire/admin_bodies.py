@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from turnout.protocol.survey import SurveyPhase
 from turnout.record.contents import Finite
 from turnout_serve.wire.administrator import MOST_CODES, Change
-from turnout_serve.wire.bodies import Body
+from turnout_serve.wire.body import Body
 from turnout_serve.wire.edge import WHOLE, Count, Printable, Share
+
+SurveyPhase = Literal["evaluate", "query"]
+"""That of `turnout.protocol.survey`, which needs PyTorch."""
 
 _LONGEST = 30 * 86_400.0  # seconds of an evaluation
 

@@ -6,15 +6,16 @@ An optional field has a default. Unknown fields are allowed everywhere, and igno
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from turnout.core.checks import TurnoutError
 from turnout.record.contents import Finite
 from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.body import Body
 from turnout_serve.wire.data_shape import DataShape, within_limits
-from turnout_serve.wire.edge import BIG, WHOLE, Count, Digest, Printable, read
+from turnout_serve.wire.edge import BIG, WHOLE, Count, Digest, Printable
 from turnout_serve.wire.format import PROTOCOL
 
 _MAX_NUMBERS = 1 << 28  # of an example
@@ -27,22 +28,6 @@ RunName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 class OtherProtocol(TurnoutError):
     """The other side speaks another version of the protocol."""
-
-
-class Body(BaseModel):
-    """A JSON object."""
-
-    model_config = ConfigDict(frozen=True)
-
-    @classmethod
-    def read(cls, fields: Any) -> Self:
-        """Validate a parsed body.
-
-        Raises:
-            Malformed: if a field is missing or wrong.
-            OtherProtocol: if the enrolment is by another version of the protocol.
-        """
-        return read(cls.model_validate, fields)
 
 
 class Reason(Body):
@@ -92,7 +77,7 @@ class Run(Body):
     data: dict[str, Any] | None = None
     enrolment: Literal["open", "codes"]
     sees: list[Seen]
-    evaluation: dict[str, Any] = {}
+    evaluation: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any]
     secure: dict[str, Any] | None = None
 

@@ -44,7 +44,7 @@ class ClientsOptions(AdministratorOptions):
     )  # fmt: skip
 
 
-@command(ClientsOptions, EPILOG)
+@command(ClientsOptions, EPILOG, computes=False)
 def clients(options: ClientsOptions) -> None:
     """List, name, ban or remove the clients of a running server, and manage one-time codes.
 

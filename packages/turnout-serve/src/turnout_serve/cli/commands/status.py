@@ -43,7 +43,7 @@ class StatusOptions(ConnectionOptions):
     plain: bool = switch("Print all figures as JSON.", "--json")
 
 
-@command(StatusOptions, EPILOG)
+@command(StatusOptions, EPILOG, computes=False)
 def status(options: StatusOptions) -> None:
     """Show connected and working clients, participation, dropped reports and metrics of a server; or the progress of runs.
 
@@ -77,7 +77,7 @@ def status(options: StatusOptions) -> None:
 def _fetched(options: StatusOptions) -> dict[str, Any]:
     """Fetch the figures of a server."""
     with options.connection(options.url, timeout=10.0).client() as http:
-        from turnout_serve.client.join import fetch
+        from turnout_serve.client.connection import fetch
 
         answer = fetch(http, "/v1/status")
     figures = answer.table() if answer.status == 200 else {}

@@ -55,7 +55,7 @@ turnout evaluate runs/served --seconds 3600
 """)
 
 
-@command(SurveyOptions, EVALUATE_EPILOG)
+@command(SurveyOptions, EVALUATE_EPILOG, computes=False)
 def evaluate(options: SurveyOptions) -> None:
     """Evaluate the current model of a server on the clients' test examples.
 
@@ -71,7 +71,7 @@ turnout query runs/served quantiles --of income --edges 0,1000,2000,5000,10000
 """)
 
 
-@command(QueryOptions, QUERY_EPILOG)
+@command(QueryOptions, QUERY_EPILOG, computes=False)
 def query(options: QueryOptions) -> None:
     """Compute statistics of the clients' training examples from sums, before, during or after training."""
     from turnout.evaluation.queries import Question
