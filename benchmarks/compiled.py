@@ -1,6 +1,6 @@
 """Compare steps compiled by ``torch.compile`` with steps as they are replayed, on one thread.
 
-    python benchmarks/compiled.py                # W1, W2 and W3 of `turnout bench`; needs a C++ compiler
+    python benchmarks/compiled.py                # W1, W2 and W3 of `turnout speed`; needs a C++ compiler
 
 The trace of a step (of all clients, or of one if they are computed one by one) is compiled, and compared with the same trace
 replayed. Steps are timed in turns. "after" is the number of rounds after which compiling has paid off, with the cohort and
@@ -21,9 +21,9 @@ from torch._inductor import config as inductor
 
 import turnout
 from turnout.cli.settings import Settings
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine.compile.backends import BACKENDS
 from turnout.simulation.simulation import Simulation
+from turnout.workbench.speed.workloads import WORKLOADS
 
 _STEPS = 20
 

@@ -3,7 +3,7 @@
     python benchmarks/convolutions.py            # a minute; milliseconds per client for loss and gradient, one thread
 
 All ways take turns on the same minibatches of five clients, and the script checks that they agree. The first network is
-that of W1 in `turnout bench`.
+that of W1 in `turnout speed`.
 """
 
 from __future__ import annotations

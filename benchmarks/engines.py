@@ -14,8 +14,8 @@ import time
 
 import turnout
 from turnout.cli.settings import Settings
-from turnout.comparison.bench.workloads import Workload
 from turnout.simulation.simulation import Simulation
+from turnout.workbench.speed.workloads import Workload
 
 _CASES = (  # shape of an image, channels, hidden layers, minibatch
     ((1, 8, 8), [8, 16], [], 10),

@@ -120,7 +120,7 @@ def tests(device: str, quick: bool) -> dict[str, Any]:
 
 def workload(name: str, device: str, quick: bool) -> dict[str, Any]:
     """Time rounds of a workload for each size of cohort and in each way; a way that fails leaves its error."""
-    from turnout.comparison.bench.workloads import WORKLOADS as ALL
+    from turnout.workbench.speed.workloads import WORKLOADS as ALL
 
     cohorts = (3, 30) if quick else COHORTS
     federation = replace(ALL[name], num_clients=max(cohorts), num_examples=60)
@@ -221,8 +221,8 @@ def synchronizations(device: str, quick: bool) -> dict[str, Any]:
     On a CPU the rounds are run and nothing is counted.
     """
     from turnout.cli.settings import Settings
-    from turnout.comparison.bench.workloads import WORKLOADS as ALL
     from turnout.simulation import Simulation
+    from turnout.workbench.speed.workloads import WORKLOADS as ALL
 
     counts: dict[str, Any] = {}
     for name in WORKLOADS:

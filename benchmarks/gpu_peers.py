@@ -1,7 +1,7 @@
 """Time a round of W1 to W4 on a GPU with other programs: a loop in PyTorch, pfl-research, and a function written in JAX.
 
 Each process times one program and prints a line of JSON. Programs that are not installed say so. All have the clients, models
-and minibatches of `turnout bench`, keep the examples on the GPU and evaluate nothing.
+and minibatches of `turnout speed`, keep the examples on the GPU and evaluate nothing.
 
     python benchmarks/gpu_peers.py loop W1 --cohort 25
     python benchmarks/gpu_peers.py pfl W1 --cohort 25       # pfl-research 0.6.0
@@ -27,8 +27,8 @@ from benchmarks import jax_models
 from torch import nn
 
 from turnout.cli.settings import Settings
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine.hardware import synchronise
+from turnout.workbench.speed.workloads import WORKLOADS
 
 NUM_EXAMPLES = 60
 

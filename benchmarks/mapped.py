@@ -18,8 +18,8 @@ import numpy as np
 
 import turnout as to
 from turnout.cli.settings import Settings
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.simulation.simulation import Simulation
+from turnout.workbench.speed.workloads import WORKLOADS
 
 ROUNDS = 6
 

@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from turnout.comparison.bench.workloads import WORKLOADS
+from turnout.workbench.speed.workloads import WORKLOADS
 
 PEERS = {
     "plain": ("run_plain.py",),

@@ -1,6 +1,6 @@
 """Compare the cost of a round between algorithms: the same clients, model and local steps, round by round in turns.
 
-The workload is one of `turnout bench` with other algorithms. Personal parts are the last layer, so W2, which has only one,
+The workload is one of `turnout speed` with other algorithms. Personal parts are the last layer, so W2, which has only one,
 leaves out FedAvg-P and similar algorithms. The first rounds, which trace steps, do not count.
 
     python benchmarks/rules.py                                     # W3 (an MLP), the algorithms below
@@ -20,8 +20,8 @@ import turnout
 from common import in_turns
 from turnout.cli.layers import override
 from turnout.cli.settings import Settings
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.simulation import Simulation
+from turnout.workbench.speed.workloads import WORKLOADS
 
 ALGORITHMS = (
     "fedavg",

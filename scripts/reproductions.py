@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from turnout.comparison.folders import load_records
-from turnout.comparison.reproduction.declaration import Claim, Drawing, Reproduction
-from turnout.comparison.reproduction.outcome import Finding, Outcome
-from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
-from turnout.comparison.reproduction.reading import read
-from turnout.comparison.reproduction.table import cells, csv, panel_title, titles
-from turnout.comparison.reproduction.tabulated import read_outcome
 from turnout.core.checks import counted
 from turnout.results.measure import Measure
 from turnout.results.statistics import Quartiles
+from turnout.workbench.reproduction.declaration import Claim, Drawing, Reproduction
+from turnout.workbench.reproduction.outcome import Finding, Outcome
+from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
+from turnout.workbench.reproduction.reading import read
+from turnout.workbench.reproduction.table import cells, csv, panel_title, titles
+from turnout.workbench.reproduction.tabulated import read_outcome
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

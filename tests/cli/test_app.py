@@ -14,16 +14,18 @@ from typer.main import get_command
 
 import turnout as package
 import turnout_serve.cli.commands as network
-from turnout.cli import layers, panels
+from turnout.cli import layers
 from turnout.cli.app import OF_SERVE, app
-from turnout.cli.commands import compare, reproduce, run, sweep
+from turnout.cli.commands import compare, run, sweep
 from turnout.cli.settings import Settings
 from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers
-from turnout.comparison.reproduction.declaration import Reproduction
-from turnout.comparison.reproduction.reading import load
 from turnout.comparison.study import corners, space_of
 from turnout.comparison.sweep import points
+from turnout.workbench.commands import reproduce
+from turnout.workbench.reproduction import panels
+from turnout.workbench.reproduction.declaration import Reproduction
+from turnout.workbench.reproduction.reading import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +43,7 @@ Turnout = Callable[..., Any]
         (("report",), "turnout report runs/demo"),
         (("table",), "turnout table runs/demo"),
         (("plot",), "turnout plot runs/demo --output accuracy.pdf"),
-        (("bench",), "turnout bench W2 W3 --rounds 200"),
+        (("speed",), "turnout speed W2 W3 --rounds 200"),
         (("list",), "turnout list algorithms"),
         (("data",), "turnout data fetch mnist"),
         (("data", "list"), "turnout data list --directory /data"),

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.cli import layers
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison.reproduction.reading import names
+from turnout.workbench.reproduction.reading import names
 
 ROOT = Path(__file__).parents[2]
 DECLARATIONS = {ROOT / "reproductions" / f"{name}.toml" for name in names(ROOT / "reproductions")}

@@ -21,7 +21,6 @@ import torch
 from tests.served import World
 
 import turnout as to
-from turnout.comparison.bench import process
 from turnout.core import signals, system
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.device import check_device
@@ -29,6 +28,7 @@ from turnout.data.federated import FederatedData
 from turnout.engine.hardware import num_processors
 from turnout.record import lock, storage
 from turnout.record.client_memory import ClientMemory
+from turnout.workbench.speed import process
 
 from ..tiny import classification
 

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine import choice, copies, validate
 from turnout.engine import objective as objective_module
 from turnout.engine.choice import Choice, expected
@@ -14,6 +13,7 @@ from turnout.engine.compile import compiled
 from turnout.engine.objective import Objective
 from turnout.models import MODELS, CharLstm
 from turnout.simulation import Simulation, running
+from turnout.workbench.speed.workloads import WORKLOADS
 
 from ..phases import train
 

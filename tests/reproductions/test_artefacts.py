@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from turnout.comparison.reproduction.reading import names
-from turnout.comparison.reproduction.table import csv
+from turnout.workbench.reproduction.reading import names
+from turnout.workbench.reproduction.table import csv
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reproductions"

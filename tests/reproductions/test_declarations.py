@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from turnout import Sgd
-from turnout.cli import layers, panels
+from turnout.cli import layers
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison.reproduction.declaration import Drawing, Reproduction
-from turnout.comparison.reproduction.reading import names, read
 from turnout.pieces.personalization import Personal
 from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.workbench.reproduction import panels
+from turnout.workbench.reproduction.declaration import Drawing, Reproduction
+from turnout.workbench.reproduction.reading import names, read
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reproductions"

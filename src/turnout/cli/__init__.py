@@ -1,4 +1,4 @@
-"""The command line: ``turnout run | compare | sweep | reproduce | report | bench | list | data``."""
+"""The command line: ``turnout run | compare | sweep | report | list | data``."""
 
 from turnout.cli.app import app
 from turnout.engine.allocator import keep_large_buffers

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from turnout.cli import errors
 from turnout.cli.command import application, examples
-from turnout.cli.commands import bench, compare, data, export, listing, predict, report, reproduce, run, sweep
+from turnout.cli.commands import compare, data, export, listing, predict, report, run, sweep
 from turnout.version import __version__
 
 EPILOG = examples("""
@@ -66,9 +66,7 @@ def turnout(
 
 
 for command in (
-    run.run, compare.compare, sweep.sweep, reproduce.reproduce, report.report, report.table, report.plot, export.export,
-    predict.predict,
-    bench.bench,
+    run.run, compare.compare, sweep.sweep, report.report, report.table, report.plot, export.export, predict.predict,
 ):  # fmt: skip
     command.add_to(app)
 listing.listing.add_to(app, "list")

@@ -1,1 +1,1 @@
-"""Programs beside the library, which nothing else imports: the participation benchmark."""
+"""Programs beside the library, which nothing else imports: reproductions of papers, a benchmark of rules, and timings."""

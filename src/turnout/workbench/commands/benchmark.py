@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from turnout.cli.command import application, argument, command, examples, option, options
+from turnout.cli.command import argument, command, examples, option, options
 
 EPILOG = examples("""
 turnout benchmark run fedau
@@ -120,11 +120,3 @@ def _write_page(rows: list, tier: str, path: Path) -> None:
     version = Version.read()
     path.parent.mkdir(parents=True, exist_ok=True)
     typer.echo(f"page: {write(table_of(rows, version, tier), version, path)}")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to an application; an entry point in the group ``turnout.commands``."""
-    benchmark = application("benchmark", "Compare rules under participation of many kinds, fairly tuned.", EPILOG)
-    for each in (run, show, check, submit):
-        each.add_to(benchmark)
-    app.add_typer(benchmark)

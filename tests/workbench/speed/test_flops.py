@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.comparison.bench.flops import Flops, of_gradient
 from turnout.data.federated import FederatedData, Shards
+from turnout.workbench.speed.flops import Flops, of_gradient
 
 
 def experiment(model, shape, classes=10, integers=False):

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from turnout.comparison.reproduction.declaration import Reproduction
-from turnout.comparison.reproduction.outcome import Outcome
-from turnout.comparison.reproduction.reading import read
 from turnout.record.query import History
 from turnout.results.records import RunRecord
+from turnout.workbench.reproduction.declaration import Reproduction
+from turnout.workbench.reproduction.outcome import Outcome
+from turnout.workbench.reproduction.reading import read
 
 DECLARED = """
 title = "Fast against slow"

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from turnout.cli import app
-from turnout.cli.reproduce import command
-from turnout.comparison.reproduction.declaration import Drawing
-from turnout.comparison.reproduction.reading import read
-from turnout.comparison.reproduction.table import csv
-from turnout.comparison.reproduction.tabulated import Quantity, read_outcome
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.workbench.reproduction.declaration import Drawing
+from turnout.workbench.reproduction.reading import read
+from turnout.workbench.reproduction.running import command
+from turnout.workbench.reproduction.table import csv
+from turnout.workbench.reproduction.tabulated import Quantity, read_outcome
 
 DECLARED = """
 title = "Squares"

@@ -1,4 +1,4 @@
-"""``turnout bench``: measure the speed of training, and the utilisation of the machine."""
+"""``turnout speed``: measure the speed of training, and the utilisation of the machine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from turnout.cli.groups import SETTINGS, AlgorithmOption, ExperimentOptions, Thr
 from turnout.core.checks import ConfigurationError, count, known_name
 
 EPILOG = examples("""
-turnout bench
-turnout bench W2 W3 --rounds 200
-turnout bench W1 --cohort 100 --engine one_by_one --json
-turnout bench --algorithm fedau --data digits --rounds 50 local.steps=20
-turnout bench --config examples/demo.toml --algorithm fedau
+turnout speed
+turnout speed W2 W3 --rounds 200
+turnout speed W1 --cohort 100 --engine one_by_one --json
+turnout speed --algorithm fedau --data digits --rounds 50 local.steps=20
+turnout speed --config examples/demo.toml --algorithm fedau
 """)
 
 _FIGURES = {
@@ -55,8 +55,8 @@ _FIGURES = {
 
 
 @options
-class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
-    """Options of ``turnout bench``."""
+class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
+    """Options of ``turnout speed``."""
 
     what: list[str] | None = argument(
         "One or more workloads, each in a separate process (default: all four); or settings of an experiment, as in turnout "
@@ -75,7 +75,7 @@ class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
         Raises:
             ConfigurationError: if a workload is unknown, or there is one beside an experiment.
         """
-        from turnout.comparison.bench.workloads import WORKLOADS
+        from turnout.workbench.speed.workloads import WORKLOADS
 
         names = [known_name("workload", word, WORKLOADS) for word in self.what or () if "=" not in word]
         of_experiment = any(value is not None for value in (self.config, self.algorithm, self.data))
@@ -87,8 +87,8 @@ class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
         return names or ([] if of_experiment else list(WORKLOADS))
 
 
-@command(BenchOptions, EPILOG)
-def bench(options: BenchOptions) -> None:
+@command(SpeedOptions, EPILOG)
+def speed(options: SpeedOptions) -> None:
     """Time rounds: updates per second, seconds in each stage, memory, and the utilisation of the machine.
 
     Workloads are federated averaging on random data, the same on which other simulators were timed:
@@ -96,7 +96,7 @@ def bench(options: BenchOptions) -> None:
     """
     from turnout.cli import layers
     from turnout.cli.run import one_algorithm
-    from turnout.comparison.bench.measure import measure
+    from turnout.workbench.speed.measure import measure
 
     under, cohort = options.layers(seed=options.seed), options.cohort
     if cohort is not None:
@@ -118,8 +118,8 @@ def bench(options: BenchOptions) -> None:
 def _time_workload(name: str, under: list[dict[str, Any]], cohort: int | None, rates: bool) -> dict[str, Any]:
     """Time one workload."""
     from turnout.cli.settings import Settings
-    from turnout.comparison.bench.measure import measure
-    from turnout.comparison.bench.workloads import WORKLOADS
+    from turnout.workbench.speed.measure import measure
+    from turnout.workbench.speed.workloads import WORKLOADS
 
     workload = WORKLOADS[name]
     if cohort is not None and cohort > workload.num_clients:
@@ -132,7 +132,7 @@ def _time_workload(name: str, under: list[dict[str, Any]], cohort: int | None, r
 
 def _time_each_alone(names: list[str]) -> list[dict[str, Any]]:
     """Time several workloads, each in a separate process, so that each has its own start-up time and peak memory."""
-    from turnout.comparison.bench.workloads import WORKLOADS
+    from turnout.workbench.speed.workloads import WORKLOADS
 
     words, figures = [word for word in sys.argv[1:] if word not in names], []
     for name in names:

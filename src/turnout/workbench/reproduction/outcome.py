@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.comparison.reproduction.checks import Figures
-from turnout.comparison.reproduction.declaration import Claim, Panel, Reproduction
 from turnout.results.measure import Measure
 from turnout.results.records import RunRecord
 from turnout.results.statistics import Quartiles
 from turnout.results.target import Target, accuracy_target
+from turnout.workbench.reproduction.checks import Figures
+from turnout.workbench.reproduction.declaration import Claim, Panel, Reproduction
 
 Values = Mapping[str, Mapping[str, Figures]]
 """Figures by panel, measure, algorithm and seed."""

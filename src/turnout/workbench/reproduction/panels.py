@@ -11,10 +11,10 @@ from turnout.cli.layers import refuse_keys
 from turnout.cli.runs import Plan
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.folders import save_order
-from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.results.target import check_accuracy
+from turnout.workbench.reproduction.declaration import Panel, Reproduction
 
 
 @dataclass(frozen=True, eq=False)

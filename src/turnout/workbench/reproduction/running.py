@@ -18,20 +18,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli import layers, panels, user_code
+from turnout.cli import layers, user_code
 from turnout.cli.console import say, show
 from turnout.cli.groups import layer
 from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
 from turnout.cli.runs_options import ReproduceOptions
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
-from turnout.comparison.reproduction import table as tables
-from turnout.comparison.reproduction.declaration import Drawing, Panel, Reproduction
-from turnout.comparison.reproduction.outcome import Outcome
-from turnout.comparison.reproduction.page import write_outcome
-from turnout.comparison.reproduction.reading import load
-from turnout.comparison.reproduction.reading import names as known
-from turnout.comparison.reproduction.tabulated import tabulated
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
@@ -40,6 +33,14 @@ from turnout.record.environment import environment
 from turnout.record.storage import read_json
 from turnout.reporting.page import save_figure
 from turnout.results.records import RunRecord
+from turnout.workbench.reproduction import panels
+from turnout.workbench.reproduction import table as tables
+from turnout.workbench.reproduction.declaration import Drawing, Panel, Reproduction
+from turnout.workbench.reproduction.outcome import Outcome
+from turnout.workbench.reproduction.page import write_outcome
+from turnout.workbench.reproduction.reading import load
+from turnout.workbench.reproduction.reading import names as known
+from turnout.workbench.reproduction.tabulated import tabulated
 
 _WITH_VALUE = (
     "--folder",

@@ -9,9 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.comparison.reproduction.outcome import Finding, Line, Outcome
 from turnout.results.formats import csv_of
 from turnout.results.terminal import TextTable
+from turnout.workbench.reproduction.outcome import Finding, Line, Outcome
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 

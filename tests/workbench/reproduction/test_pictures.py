@@ -11,12 +11,12 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from turnout.comparison.reproduction.declaration import Curve
-from turnout.comparison.reproduction.page import write_outcome
-from turnout.comparison.reproduction.pictures import curve_figure, measure_figure, paper_number
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.reporting.style import PALETTE, dress, evenly_wrapped, new_figure
 from turnout.results.measure import Measure
+from turnout.workbench.reproduction.declaration import Curve
+from turnout.workbench.reproduction.page import write_outcome
+from turnout.workbench.reproduction.pictures import curve_figure, measure_figure, paper_number
 
 
 def axes_of(figure: Any) -> list[Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turnout.comparison.reproduction import table
-from turnout.comparison.reproduction.declaration import Curve
-from turnout.comparison.reproduction.outcome import LEAST_SEEDS, Outcome
-from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.settings import environment, settings
 from turnout.reporting.style import keys_of, looks_of
 from turnout.results.measure import Measure
 from turnout.results.names import name_of
+from turnout.workbench.reproduction import table
+from turnout.workbench.reproduction.declaration import Curve
+from turnout.workbench.reproduction.outcome import LEAST_SEEDS, Outcome
+from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
 
 
 def write_outcome(outcome: Outcome, path: str | Path) -> Path:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.comparison.reproduction.checks import CHECKS, check_of
 from turnout.core.checks import ConfigurationError
 from turnout.results.measure import Measure
+from turnout.workbench.reproduction.checks import CHECKS, check_of
 
 ROUNDS, ACCURACY, LOSS = Measure("rounds"), Measure("final", "test_accuracy"), Measure("final", "test_loss")
 INF = math.inf

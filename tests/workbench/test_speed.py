@@ -1,4 +1,4 @@
-"""``turnout bench``."""
+"""``turnout speed``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.comparison.bench import machine, workloads
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine import threads as crew
+from turnout.workbench.speed import machine, workloads
+from turnout.workbench.speed.workloads import WORKLOADS
 
 Turnout = Callable[..., Any]
 
@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workload_uses_the_given_settings(turnout: Turnout) -> None:
-    result = turnout("bench", "W3", "--rounds", 2, "--json", "local.steps=4", "--threads", torch.get_num_threads())
+    result = turnout("speed", "W3", "--rounds", 2, "--json", "local.steps=4", "--threads", torch.get_num_threads())
     assert result.exit_code == 0, result.exception
     found = json.loads(result.stdout)
     assert (found["workload"], found["rounds"], found["cohort"], found["parameters"]) == ("W3", 2, 5, 52_500)
@@ -39,19 +39,19 @@ def test_workload_uses_the_given_settings(turnout: Turnout) -> None:
 def test_reported_threads_are_those_of_clients(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "num_processors", lambda: 2)
     for given, used in ((1, 1), (2, 2), (4, 2)):
-        result = turnout("bench", "W2", "--rounds", 2, "--no-rates", "--json", "--threads", given)
+        result = turnout("speed", "W2", "--rounds", 2, "--no-rates", "--json", "--threads", given)
         assert json.loads(result.stdout)["threads"] == used
 
 
 def test_cohort_may_exceed_the_workloads_population(turnout: Turnout) -> None:
-    found = json.loads(turnout("bench", "W2", "--rounds", 2, "--cohort", 15, "--no-rates", "--json").stdout)
+    found = json.loads(turnout("speed", "W2", "--rounds", 2, "--cohort", 15, "--no-rates", "--json").stdout)
     assert found["cohort"] == 15
     assert found["data_mb"] == pytest.approx(15 * 60 * (784 * 4 + 8) / 2**20, abs=0.1)
     assert "matrix_gflops" not in found
 
 
 def test_any_experiment_can_be_timed(turnout: Turnout, small: tuple[str, ...]) -> None:
-    result = turnout("bench", "--algorithm", "fedvarp", "--rounds", 3, *small, "--data", "digits")
+    result = turnout("speed", "--algorithm", "fedvarp", "--rounds", 3, *small, "--data", "digits")
     assert result.exit_code == 0, result.exception
     for title in (
         "client updates per second",
@@ -70,14 +70,14 @@ def test_several_workloads_run_in_separate_processes(turnout: Turnout, monkeypat
     class Ended:
         returncode, stdout = 0, json.dumps({"workload": "W?", "client_updates_per_s": 1234.5})
 
-    monkeypatch.setattr(sys, "argv", ["turnout", "bench", "W2", "W3", "--rounds", "2"])
+    monkeypatch.setattr(sys, "argv", ["turnout", "speed", "W2", "W3", "--rounds", "2"])
     monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command[1:]) or Ended)
-    shown = turnout("bench", "W2", "W3", "--rounds", 2)
+    shown = turnout("speed", "W2", "W3", "--rounds", 2)
     assert shown.exit_code == 0
     assert "1,234" in shown.stdout
-    assert calls == [["-m", "turnout", "bench", "--rounds", "2", name, "--json"] for name in ("W2", "W3")]
+    assert calls == [["-m", "turnout", "speed", "--rounds", "2", name, "--json"] for name in ("W2", "W3")]
     Ended.returncode = 2
-    failed = turnout("bench", "W2", "W3")
+    failed = turnout("speed", "W2", "W3")
     assert failed.exit_code == 1
     assert "W2 failed, see above" in failed.stderr
 
@@ -95,6 +95,6 @@ def test_several_workloads_run_in_separate_processes(turnout: Turnout, monkeypat
     ],
 )
 def test_invalid_usage_is_refused(turnout: Turnout, arguments: tuple[str, ...], message: str) -> None:
-    result = turnout("bench", *arguments)
+    result = turnout("speed", *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())

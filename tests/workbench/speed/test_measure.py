@@ -11,12 +11,12 @@ from tests.tiny import classification
 from torch import nn
 
 import turnout as to
-from turnout.comparison.bench import machine, process
-from turnout.comparison.bench.measure import measure
-from turnout.comparison.bench.stopwatch import Stopwatch, TimedSimulation
 from turnout.core.checks import ConfigurationError
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
+from turnout.workbench.speed import machine, process
+from turnout.workbench.speed.measure import measure
+from turnout.workbench.speed.stopwatch import Stopwatch, TimedSimulation
 
 PEERS = {
     "peer", "workload", "rounds", "startup_s", "first_round_s", "round_s_median", "round_s_min", "round_s_max", "total_s",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from turnout.comparison.reproduction.declaration import Curve
-from turnout.comparison.reproduction.reading import load, names, read
 from turnout.core.checks import ConfigurationError
 from turnout.results.measure import Measure
+from turnout.workbench.reproduction.declaration import Curve
+from turnout.workbench.reproduction.reading import load, names, read
 
 FOLDER = Path(__file__).parents[3] / "reproductions"
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from turnout.cli.settings import Settings
-from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.core.checks import ConfigurationError
 from turnout.engine.parameters import Layout
 from turnout.models import model
+from turnout.workbench.speed.workloads import WORKLOADS
 
 SMALL = {name: replace(workload, num_clients=12, cohort_size=4) for name, workload in WORKLOADS.items()}
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.comparison.reproduction.declaration import Reproduction
-from turnout.comparison.reproduction.outcome import Outcome, Values
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.record.contents import VALUE_ERRORS, parse
 from turnout.results.measure import Measure
+from turnout.workbench.reproduction.declaration import Reproduction
+from turnout.workbench.reproduction.outcome import Outcome, Values
 
 
 @dataclass(frozen=True)

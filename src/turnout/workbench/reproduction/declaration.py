@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from turnout.comparison.reproduction.checks import Check
 from turnout.core.checks import known_name, refuse
 from turnout.results.measure import Measure
+from turnout.workbench.reproduction.checks import Check
 
 _AGAINST = ("rounds", "bytes", "bytes_up", "simulated_seconds")
 

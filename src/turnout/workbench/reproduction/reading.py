@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field, StrictBool, ValidationError
 
-from turnout.comparison.reproduction.checks import CHECKS, check_of
-from turnout.comparison.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
-from turnout.comparison.reproduction.tabulated import Quantity
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
 from turnout.results.measure import Measure
 from turnout.results.target import check_accuracy
+from turnout.workbench.reproduction.checks import CHECKS, check_of
+from turnout.workbench.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
+from turnout.workbench.reproduction.tabulated import Quantity
 
 FOLDER = Path("reproductions")
 """The folder of declarations, relative to the root of the repository."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from turnout.comparison.reproduction.outcome import Outcome, verdict
-from turnout.comparison.reproduction.table import csv, rich_findings, rich_table
+from turnout.workbench.reproduction.outcome import Outcome, verdict
+from turnout.workbench.reproduction.table import csv, rich_findings, rich_table
 
 
 def text_of(table):

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from turnout.comparison.bench import flops, machine, process
-from turnout.comparison.bench.stopwatch import TimedSimulation
 from turnout.core.checks import ConfigurationError, count
 from turnout.engine import allocator
 from turnout.engine.choice import Engine
@@ -19,6 +17,8 @@ from turnout.engine.hardware import synchronise
 from turnout.experiment import Experiment
 from turnout.record.environment import environment
 from turnout.simulation.simulation import Simulation
+from turnout.workbench.speed import flops, machine, process
+from turnout.workbench.speed.stopwatch import TimedSimulation
 
 _ROUNDS_OF_OTHER = 4  # the first of which is not counted
 

@@ -9,8 +9,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from turnout.comparison.reproduction.declaration import Curve, Panel
-from turnout.comparison.reproduction.outcome import Line, Outcome
 from turnout.core.checks import DataError
 from turnout.reporting import style
 from turnout.reporting.curves import AGAINST, draw_curve, draw_each
@@ -18,6 +16,8 @@ from turnout.reporting.style import INK, MARKERS, SIZE, Look, looks_of
 from turnout.results.measure import Measure
 from turnout.results.names import label, scale_of
 from turnout.results.records import RunRecord
+from turnout.workbench.reproduction.declaration import Curve, Panel
+from turnout.workbench.reproduction.outcome import Line, Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,1 +1,0 @@
-"""Measure the speed of training, and the share of the machine's peak arithmetic that it uses, for ``turnout bench``."""
