@@ -22,7 +22,6 @@ from turnout.cli import layers, user_code
 from turnout.cli.console import say, show
 from turnout.cli.groups import layer
 from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
-from turnout.cli.runs_options import ReproduceOptions
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.run import Run
@@ -36,6 +35,7 @@ from turnout.results.records import RunRecord
 from turnout.workbench.reproduction import panels
 from turnout.workbench.reproduction import table as tables
 from turnout.workbench.reproduction.declaration import Drawing, Panel, Reproduction
+from turnout.workbench.reproduction.options import ReproduceOptions
 from turnout.workbench.reproduction.outcome import Outcome
 from turnout.workbench.reproduction.page import write_outcome
 from turnout.workbench.reproduction.reading import load
