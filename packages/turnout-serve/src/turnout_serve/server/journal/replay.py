@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,44 +14,13 @@ from turnout.record.contents import restoring
 from turnout_serve.server.journal.chain import RESTORE, Chain
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Entry
-from turnout_serve.server.journal.receipts import Receipt, Receipts
+from turnout_serve.server.journal.receipts import Receipts
 from turnout_serve.server.journal.retention import replay_start
 from turnout_serve.server.journal.saved_state import restore
-from turnout_serve.server.journal.trace import Visits
+from turnout_serve.server.journal.trace import Replayed, Visits
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.files import ReportLost
 from turnout_serve.server.store.store import SQLITE, Store
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """Result of a replay.
-
-    Attributes:
-        driver: driver after the last entry.
-        visits: visits of clients.
-        entries: number of entries.
-        seconds: seconds of the server, from the first entry to the last.
-        same: whether the last checkpoint has the same model, bit for bit; None without a checkpoint.
-        surveys: results of evaluations and queries, in the order in which they ended.
-        receipts: of the reports of the client that was asked for, in the order of the journal.
-        begins: first step: 0, or that of the oldest checkpoint that the server has kept.
-        head: link of the last entry; None where an earlier version wrote it.
-        chained: number of the first entry with a link; None without one.
-        first: number of the first entry that was replayed.
-    """
-
-    driver: Driver
-    visits: Visits
-    entries: int
-    seconds: float
-    same: bool | None
-    surveys: list[ClosedSurvey]
-    receipts: list[Receipt]
-    begins: int
-    head: str | None
-    chained: int | None
-    first: int
 
 
 def replay(

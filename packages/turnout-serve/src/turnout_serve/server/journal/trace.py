@@ -8,20 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, positive
-from turnout.protocol.survey import FIRST_TASK
+from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
 from turnout.record.storage import replace_files
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Entry, Outcome
+from turnout_serve.server.journal.receipts import Receipt
 from turnout_serve.server.run.roster import REASONS
 from turnout_serve.server.run.served_run import OVER
-
-if TYPE_CHECKING:
-    from turnout_serve.server.journal.replay import Replayed
 
 _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that the pace of a simulation causes itself
 
@@ -104,6 +102,37 @@ def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int
                 start = version + 1
         if end > start:
             yield client, start, end
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Result of a replay.
+
+    Attributes:
+        driver: driver after the last entry.
+        visits: visits of clients.
+        entries: number of entries.
+        seconds: seconds of the server, from the first entry to the last.
+        same: whether the last checkpoint has the same model, bit for bit; None without a checkpoint.
+        surveys: results of evaluations and queries, in the order in which they ended.
+        receipts: of the reports of the client that was asked for, in the order of the journal.
+        begins: first step: 0, or that of the oldest checkpoint that the server has kept.
+        head: link of the last entry; None where an earlier version wrote it.
+        chained: number of the first entry with a link; None without one.
+        first: number of the first entry that was replayed.
+    """
+
+    driver: Driver
+    visits: Visits
+    entries: int
+    seconds: float
+    same: bool | None
+    surveys: list[ClosedSurvey]
+    receipts: list[Receipt]
+    begins: int
+    head: str | None
+    chained: int | None
+    first: int
 
 
 def write_trace(
