@@ -78,6 +78,23 @@ class Shards:
         """The largest number of examples of a client, 0 without clients; cached, because every round needs it."""
         return int(self.sizes.max(initial=0))
 
+    def is_ragged(self, batch_size: int, drop_last: bool) -> bool:
+        """Return whether some minibatch of a pass over a client's data is incomplete.
+
+        Args:
+            batch_size: number of examples in a minibatch.
+            drop_last: whether a client leaves out an incomplete last minibatch, unless it is the only one.
+        """
+        key = (batch_size, drop_last)
+        if key not in self._ragged:
+            sizes = self.sizes
+            self._ragged[key] = bool(((sizes < batch_size) if drop_last else sizes % batch_size).any())
+        return self._ragged[key]
+
+    @cached_property
+    def _ragged(self) -> dict[tuple[int, bool], bool]:
+        return {}
+
     def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and targets of client `k`, as views."""
         rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))

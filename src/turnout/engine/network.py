@@ -101,6 +101,11 @@ class Network:
     def __repr__(self) -> str:
         return repr(self.module)
 
+    @property
+    def reads_masks(self) -> bool:
+        """True if a layer reads the whole minibatch, so that it computes otherwise with a mask."""
+        return bool(self._mask_names)
+
     @cached_property
     def identity(self) -> Hashable:
         """A value that is equal for two networks only if they compute the same function; None if that is unknown."""

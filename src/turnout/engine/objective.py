@@ -24,6 +24,7 @@ from turnout.engine.compile.transforms import batched, grad_and_value
 from turnout.engine.forward import Forward
 from turnout.engine.loss import Loss, cross_entropy
 from turnout.engine.network import Network
+from turnout.engine.padding import LaneSizes
 from turnout.engine.term import Minibatch, Term, mean_loss
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ class Objective(Forward):
 
     Args:
         weighted: whether masks hold weights of examples, > 0, in place of ones.
+
+    Attributes:
+        lane_sizes: numbers of clients that take local steps together.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Objective(Forward):
         one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))
         self._all = (batched(one, in_dims=(0, 0, 0, None, 0)), batched(one, in_dims=(0, 0, 0, 0, 0)))
         self._compiled: dict[Hashable, Compiled] = {}
+        self.lane_sizes = LaneSizes.of(self.device)
 
     def choose(self, x: torch.Tensor) -> Choice:
         """Choose the faster engine by the multiplications of a minibatch ``[b, ...]``, unless the choice is settled."""

@@ -37,7 +37,7 @@ from turnout.simulation.opt_in import CandidatePool, OptIn
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import at_random
 from turnout.simulation.work_times import round_seconds
-from turnout.simulation.workspace import workspace_of
+from turnout.simulation.workspace import usual_cohorts, workspace_of
 
 
 class Simulation:
@@ -85,6 +85,7 @@ class Simulation:
         if self.behaviour is not None:
             self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
         self.workspace.try_model(experiment)
+        self.workspace.expect(usual_cohorts(experiment))
         newcomers = Newcomers.of(experiment, self.workspace)
         self.judge = Judge(self.workspace, self.models, experiment.named_metrics(), newcomers)
         self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, attackers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from turnout.core.device import memory_budget
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.transforms import Transform, bake
 from turnout.data.weights import ClassWeights, ExampleWeights
+from turnout.distributed.collectives import world_size
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
@@ -55,6 +56,24 @@ class Workspace:
         first = self.clients(np.zeros(1, dtype=np.int64))
         x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures, data.num_classes)
         self.lanes = lanes_per_chunk(self.objective, x, y, memory_budget(self.objective.device, budget))
+
+    def expect(self, cohorts: Iterable[int]) -> None:
+        """Compute cohorts of these sizes, which return in almost every round, without idle lanes."""
+        sizes = set[int]()
+        for number in cohorts:
+            for share in {number // world_size(), -(-number // world_size())}:
+                sizes |= {share} if share <= self.lanes else {self.lanes, share % self.lanes}
+        self.objective.lane_sizes = replace(self.objective.lane_sizes, usual=frozenset(sizes))
+
+
+def usual_cohorts(experiment: Configuration) -> set[int]:
+    """Return the numbers of clients that train together if all who are asked take part."""
+    named = (
+        (experiment.algorithm.selection, "cohort_size"),
+        (experiment.pace, "buffer_size"),
+        (experiment.pace, "group_size"),
+    )
+    return {experiment.data.num_clients, *(getattr(piece, name) for piece, name in named if hasattr(piece, name))}
 
 
 def workspace_of(experiment: Configuration) -> Workspace:

@@ -17,6 +17,7 @@ from turnout.data.transforms import Transform
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
+from turnout.engine.padding import LaneSizes
 from turnout.pieces.local import GradientNorm, Prox, StartGradient, StartLoss
 
 SIZES = (40, 5, 16, 33, 48, 20, 9, 64)
@@ -37,6 +38,7 @@ def run(local, *pieces, ids: Sequence[int] = range(8), engine: Engine = "vectori
     """The report, and for each gradient of a client that was computed whether it was one of training."""
     numbers = np.asarray(ids)
     objective = Objective(options.get("model", models.Mlp(hidden=(7,))).build((16,), 4), engine=engine)
+    objective.lane_sizes = LaneSizes(8, cheap=0)  # without idle lanes, which would be counted
     data = classification(options.get("sizes", SIZES)).train
     clients = Clients(numbers, numbers, data, objective, options.get("transforms", ()))
     memory = {"steps_done": torch.full((len(ids),), done)} if local.sampling == "pass" else {}

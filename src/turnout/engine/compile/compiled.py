@@ -128,9 +128,10 @@ class Compiled:
 
     def _count_call(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
         """Count a call in Python; after enough of them, trace the function for the next call."""
-        calls, least = self._calls[key], _CALLS_ON_GPU if on_gpu(arguments) else _CALLS
+        calls = self._calls[key]
         self._calls[key] += 1
-        if calls < min(least, _CALLS) or key in self._tried or key in self._traced or self.refused is not None:
+        enough = calls >= _CALLS or (calls >= _CALLS_ON_GPU and on_gpu(arguments))
+        if not enough or key in self._tried or key in self._traced or self.refused is not None:
             return
         if self._has_room(calls):
             self._tried.add(key)  # tracing is tried once
@@ -222,9 +223,7 @@ class Compiled:
             self.backends[key] = backend.name
             if not backend.is_tried:
                 return traced
-            once = single(traced, fixed)
-            # Three times, because TorchScript optimises a function in its second call.
-            if all(same_bits(self._signature.outcome(once, arguments, fixed), expected) for _ in range(3)):
+            if same_bits(self._signature.outcome(single(traced, fixed), arguments, fixed), expected):
                 if operations.num_bytes <= _LIGHT:
                     self._may_share.add(key)
                 return traced

@@ -43,7 +43,15 @@ def build(
         except RuntimeError:
             return None
     # Tensors made in inference mode cannot take part in autograd later; those of a loop do not leave it.
-    return without_derivatives(traced, run, torch.no_grad if fixed is None else torch.inference_mode)
+    mode = torch.no_grad if fixed is None else torch.inference_mode
+
+    @contextmanager
+    def unoptimized() -> Iterator[None]:
+        # What TorchScript optimizes in its first two calls takes as long as the rest of a trace, and makes no step faster.
+        with mode(), torch.jit.optimized_execution(False):
+            yield
+
+    return without_derivatives(traced, run, unoptimized)
 
 
 def _once(operations: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:

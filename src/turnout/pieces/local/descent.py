@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,6 +37,8 @@ class Descent:
         first_loss: loss of the first step, ``[B]``, if it is known in advance; else None.
         first_gradient: gradient of the first step, ``[B, P]``, if it is known in advance; else None.
         weighted: whether the mask holds weights of examples.
+        rounded: function that returns the number of lanes to compute for a number of lanes that train; None computes
+            no others.
     """
 
     num_steps: np.ndarray
@@ -49,6 +51,7 @@ class Descent:
     first_loss: torch.Tensor | None
     first_gradient: torch.Tensor | None
     weighted: bool = False
+    rounded: Callable[[int], int] | None = None
 
     @classmethod
     def of(
@@ -60,6 +63,8 @@ class Descent:
         lr: float | Schedule,
         per_step: int,
         first: tuple[torch.Tensor, torch.Tensor] | None,
+        masked: bool = False,
+        rounded: Callable[[int], int] | None = None,
     ) -> Descent:
         """Return the inputs of the local steps of clients.
 
@@ -71,15 +76,17 @@ class Descent:
             lr: step size, or a schedule.
             per_step: number of minibatches per step.
             first: loss ``[B]`` and gradient ``[B, P]`` of the first step, if they are known in advance; else None.
+            masked: whether there is a mask even if no minibatch has padding.
+            rounded: as above.
         """
-        examples, mask, keys = minibatches_of(planned, task, order, clients, "local step")
+        examples, mask, keys = minibatches_of(planned, task, order, clients, "local step", masked)
         numbers = (len(examples) // per_step, per_step)  # S, parts
         num_steps = planned.num_steps[order] // per_step
         rows = to_device(order, task.params.device)
         return cls(
             num_steps=num_steps,
             start=task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows],
-            lr=step_sizes(lr, task, order, num_steps),
+            lr=step_sizes(lr, task, len(clients), order, num_steps),
             examples=examples.unflatten(0, numbers),
             mask=None if mask is None else mask.unflatten(0, numbers),
             counts=planned.counts[order].reshape(len(order), *numbers),
@@ -87,6 +94,7 @@ class Descent:
             first_loss=None if first is None else first[0][rows],
             first_gradient=None if first is None else first[1][rows],
             weighted=clients.shards.weights is not None,
+            rounded=rounded,
         )
 
     def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
@@ -102,10 +110,11 @@ class Descent:
         # thread changes its own rows of the same tensor.
         params, start, stretches = state.params[rows].data, self.start[rows], []
         for active, begin, end in self._stretches(rows):
-            rows_at_work = slice(rows.start, rows.start + active)
+            lanes = active if self.rounded is None else min(self.rounded(active), len(params))
+            rows_at_work = slice(rows.start, rows.start + lanes)
             sizes = rows_at_work if self.lr.shape[1] > 1 else slice(0, 1)
             moments = {name: value[rows_at_work] for name, value in state.moments.items()}
-            here = params[:active], start[:active], state.total[rows_at_work], x, y
+            here = params[:lanes], start[:lanes], state.total[rows_at_work], x, y
             first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
                 first, begin = (self.lr[0, sizes], self.first_loss[rows_at_work], self.first_gradient[rows_at_work]), 1
@@ -114,7 +123,7 @@ class Descent:
                 padded = self.weighted or width is None
                 mask = None if self.mask is None or not padded else self.mask[now][..., :width]
                 minibatches = self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes]
-                stretches.append(Stretch(here, moments, first, high - low, minibatches))
+                stretches.append(Stretch(here, moments, first, high - low, minibatches, lanes - active))
                 first = None
         return Part(params, start, stretches)
 
@@ -170,6 +179,7 @@ class Stretch:
         first: step size, loss and gradient of a first step that is known in advance; else None.
         number: number of the steps that remain after it.
         minibatches: remaining arguments of `LocalStep`, with a row for each of these steps.
+        idle: number of the last lanes whose clients have finished, so that nothing reads what they compute.
     """
 
     here: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -177,6 +187,7 @@ class Stretch:
     first: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     number: int
     minibatches: tuple[torch.Tensor | None, ...]
+    idle: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +200,7 @@ class Part:
 
 
 def minibatches_of(
-    planned: Plan, task: Task, order: np.ndarray, clients: Clients, purpose: str
+    planned: Plan, task: Task, order: np.ndarray, clients: Clients, purpose: str, masked: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Return planned minibatches on the device, with rows in a given order.
 
@@ -199,6 +210,7 @@ def minibatches_of(
         order: order of the rows, int64 ``[B]``.
         clients: the clients, whose data the minibatches index.
         purpose: name of the stream of random bits.
+        masked: whether to return a mask even if no minibatch has padding.
 
     Returns:
         Positions in the flat data, int64 ``[S, B, M]``; the mask, as in `Descent`; and 64 random bits of each, ``[S,
@@ -212,14 +224,17 @@ def minibatches_of(
     else:  # the order of examples is the only randomness
         keys = torch.zeros(examples.shape[:2], dtype=torch.int64, device=device)
     mask = None
-    if not planned.full or weights is not None:
-        inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
+    if masked or not planned.full or weights is not None:
+        # A contiguous array: the strides of a mask are a part of the key of a trace.
+        inside = np.arange(examples.shape[-1]) < np.ascontiguousarray(planned.counts[order].T)[:, :, None]
         mask = to_device(inside, device, task.params.dtype)
         mask = mask if weights is None else mask * weights[examples].to(mask.dtype)
     return examples, mask, keys
 
 
-def step_sizes(lr: float | Schedule, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
+def step_sizes(
+    lr: float | Schedule, task: Task, num_clients: int, order: np.ndarray, num_steps: np.ndarray
+) -> torch.Tensor:
     """Return the step size of every step and lane, ``[S, B, 1]``, or ``[S, 1, 1]`` if all lanes share them.
 
     In the phase ``"prepare"``, which only asks for gradients, step sizes are zero, so that weight decay moves nothing
@@ -230,7 +245,7 @@ def step_sizes(lr: float | Schedule, task: Task, order: np.ndarray, num_steps: n
         return params.new_zeros(()).expand(shape)
     if not isinstance(lr, Schedule):
         return params.new_full((), float(lr)).expand(shape)
-    sizes = lr.at_steps(task.rounds(len(order))[order], num_steps)
+    sizes = lr.at_steps(task.rounds(num_clients)[order], num_steps)
     if (sizes == sizes[:, :1]).all():  # a step is faster with a single column
         sizes = sizes[:, :1]
     return to_device(np.array(sizes), params.device, params.dtype)[:, :, None]

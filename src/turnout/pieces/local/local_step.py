@@ -5,30 +5,20 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from turnout.base import Correction
-from turnout.core.device import to_device
-from turnout.core.lanes import Lanes
-from turnout.core.schedule import Schedule
-from turnout.core.types import Report, State, Task
+from turnout.core.types import State
 from turnout.data.transforms import Transform
-from turnout.engine.cohort import Clients
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
-from turnout.pieces.local.closure import outcome, sent, split_tensors
-from turnout.pieces.local.descent import Descent, Part, StepState, Stretch
+from turnout.pieces.local.closure import split_tensors
+from turnout.pieces.local.descent import Part, Stretch
 from turnout.pieces.local.direction import Direction, shares, steepest
-from turnout.pieces.local.minibatches import Plan
 from turnout.pieces.local.update import Update, descend
-
-PREFIX = "solver."
-"""Prefix of the names of a solver's state in client memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +51,23 @@ class LocalStep:
         """Take all steps of a part; afterwards its parameters hold the updates."""
         part.params.copy_(part.start)
         for stretch in part.stretches:
+            finished = self._finished(part, stretch)
+            results = [rows.clone() for rows in finished]
             if stretch.first is not None:
                 self.move(*stretch.here[:3], stretch.moments, *stretch.first)
             if stretch.number:
                 self.repeat(stretch)
+            for rows, result in zip(finished, results, strict=True):
+                rows.copy_(result)
         part.params.sub_(part.start)
+
+    def _finished(self, part: Part, stretch: Stretch) -> list[torch.Tensor]:
+        """Return the results of clients that have finished, as far as a stretch overwrites them."""
+        if not stretch.idle or (split := split_tensors(self.corrections)) is None:
+            return []
+        (params, _, total, *_), lanes = stretch.here, len(part.params)
+        held = [t[: len(params)] for t in split[1] if t.dim() and len(t) == lanes and not _is_expanded(t)]
+        return [rows[-stretch.idle :] for rows in (params, total, *stretch.moments.values(), *held)]
 
     def repeat(self, stretch: Stretch) -> None:
         """Take the steps of a stretch, without Python in between if only tensors change between steps.
@@ -198,92 +200,9 @@ class LocalStep:
         return params
 
 
-def take_steps(
-    steps: Sequence[LocalStep], parts: Sequence[slice], descent: Descent, state: StepState, clients: Clients
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take the local steps of each part, in parallel; return the updates ``[B, P]`` and mean losses ``[B]``."""
-    objective, shards = clients.objective, clients.shards
-    alone = objective.engine == "one_by_one"
-    work = [descent.part(rows, state, shards.x, shards.y, alone) for rows in parts]
-    if objective.threads.is_split:
-        list(objective.threads.map(lambda item: item[0].run(item[1]), list(zip(steps, work, strict=True))))
-    else:
-        for step, part in zip(steps, work, strict=True):
-            step.run(part)
-    number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
-    return state.params, state.total / number
-
-
-@dataclass(frozen=True)
-class CohortSteps:
-    """The local steps of a cohort.
-
-    Attributes:
-        lr: step size, or a schedule.
-        direction: function that computes the direction of a step before corrections.
-        update: update rule of a step.
-        per_step: number of minibatches per step.
-        accumulate: number of these over which a gradient is the mean.
-        state_names: names of the update rule's state that client memory holds, with `PREFIX`; empty if it starts anew.
-    """
-
-    lr: float | Schedule
-    direction: Direction
-    update: Update
-    per_step: int
-    accumulate: int
-    state_names: tuple[str, ...]
-
-    def train(
-        self,
-        planned: Plan,
-        task: Task,
-        memory: State,
-        clients: Clients,
-        corrections: tuple[Correction, ...],
-        first: tuple[torch.Tensor, torch.Tensor] | None,
-    ) -> Report:
-        """Train B clients from the task's parameters; return their reports, and store in `memory` what they keep.
-
-        Clients with more steps continue after the others have finished.
-
-        Args:
-            planned: minibatches of the clients, `per_step` for each step.
-            task, memory, clients, corrections: as in `Local.train`.
-            first: loss ``[B]`` and gradient ``[B, P]`` of the first step, if they are known in advance; else None.
-        """
-        num_steps = planned.num_steps // self.per_step
-        lanes = Lanes.by_steps(num_steps)
-        descent = Descent.of(planned, task, lanes.order, clients, self.lr, self.per_step, first)
-        rows = {name: to_device(memory[name][lanes.order], task.params.device) for name in self.state_names}
-        state = StepState.of(descent, self.update, {name.removeprefix(PREFIX): row for name, row in rows.items()})
-        objective = clients.objective
-        products = planned.examples.shape[2] * self.per_step * objective.layout.num_params
-        parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
-        begun = [
-            tuple(correction.begin(task, memory, clients, lanes.part(part)) for correction in corrections)
-            for part in parts
-        ]
-        steps = [
-            LocalStep(objective, clients.transforms, self.direction, corrections, self.update, self.accumulate)
-            for corrections in begun
-        ]
-        delta, loss = take_steps(steps, parts, descent, state, clients)
-        moved = [delta[part] for part in parts]
-        changed, remembered = outcome(begun, moved)
-        if task.phase != "prepare":
-            remembered |= {name: state.moments[name.removeprefix(PREFIX)] for name in self.state_names}
-        for name, values in remembered.items():
-            memory[name] = lanes.back(values).to(memory[name].device)
-        return Report(
-            client=clients.ids,
-            version=task.versions(len(clients)),
-            num_examples=clients.num_examples,
-            num_steps=num_steps,
-            delta=lanes.back(sent(begun, moved, delta)),
-            extra={name: lanes.back(values) for name, values in changed.items()},
-            seen={"loss": lanes.back(loss)},
-        )
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """Return whether rows share memory, so that no step changes one of them."""
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 _ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]

@@ -15,9 +15,9 @@ from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
+from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
 from turnout.pieces.local.descent import gradient_of_all
 from turnout.pieces.local.direction import Direction, steepest
-from turnout.pieces.local.local_step import PREFIX, CohortSteps
 from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
 from turnout.pieces.local.work import MOST, Work, check_work
@@ -195,10 +195,21 @@ class Solver(Local, ABC):
         """Train B clients from the task's parameters."""
         planned = self.plan(task, memory, clients)
         steps = CohortSteps(self.lr, self.direction, self.update, self.per_step, self.accumulate, self.remembers)
-        report = steps.train(planned, task, memory, clients, corrections, self._first_gradient(clients, corrections))
+        first = self._first_gradient(clients, corrections)
+        report = steps.train(planned, task, memory, clients, corrections, first, self._masked(clients))
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
         return report
+
+    def _masked(self, clients: Clients) -> bool:
+        """Return whether all minibatches have a mask, because some minibatches of some clients have padding.
+
+        A mask of ones changes no bit, unless a layer reads it, and cohorts with and without padding have the same shapes.
+        """
+        objective = clients.objective
+        if self.sampling == "replacement" or self.accumulate > 1 or objective.network.reads_masks:
+            return False
+        return objective.engine == "vectorised" and clients.shards.is_ragged(self.batch_size, self._drops_last)
 
     @property
     def direction(self) -> Direction:
