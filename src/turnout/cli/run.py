@@ -29,6 +29,7 @@ from turnout.record.query import History
 from turnout.record.stopped import explain
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.results.names import name_of
+from turnout.results.records import RunRecord
 from turnout.results.table import comparison, rich_tables
 from turnout.simulation.running import Interrupted
 from turnout.trackers import TRACKERS
@@ -109,6 +110,15 @@ def final(history: History) -> str:
     return f"{quality(name_of(metric), history.final(metric), 2)}{when}"
 
 
+def sums_opened(record: RunRecord) -> str | None:
+    """Describe how many steps had a secure sum that was opened; None for runs without one, or that do not publish it."""
+    aggregation = record.config["algorithm"]["aggregation"]
+    if aggregation["kind"] != "SecureSum" and not aggregation.get("secure"):
+        return None
+    numbers = record.history.column("num_participants")[1]
+    return f"{int((numbers > 0).sum())} of {counted(len(numbers), 'secure sum')} opened" if len(numbers) else None
+
+
 def one_algorithm(under: Sequence[Table], algorithm: str | None) -> Settings:
     """Return settings from layers; of a file for several algorithms, those of the given one."""
     whole = Layers.of(under)
@@ -169,4 +179,6 @@ def conclude(folder: Path, quiet: bool = False) -> None:
     if quiet and (note := explain(record.history.stopped_by or "")):
         say(note, style="yellow")
     typer.echo(f"tables and checkpoint: {folder}")
+    if (opened := sums_opened(record)) is not None:
+        typer.echo(opened)
     typer.echo(final(record.history))

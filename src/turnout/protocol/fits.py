@@ -16,6 +16,7 @@ from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
 from turnout.population import Everyone, Population
 from turnout.protocol.pace import Pace, Rounds
+from turnout.protocol.secure.masking import Masking
 
 _MEASURES = "{piece} measures before it chooses, for which the server would have to wait for everyone"
 _KEEPS = (
@@ -32,6 +33,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     """
     if pace.forms_groups and algorithm.aggregation.phases:
         _check_groups(algorithm)
+        _check_group_size(pace, algorithm)
     if pace.steps_are_rounds:
         if isinstance(pace, Rounds) and pace.over_selection != 1.0:
             algorithm.selection.enlarged(pace.over_selection)
@@ -53,6 +55,16 @@ def _check_groups(algorithm: Algorithm) -> None:
             f"{type(piece).__name__} weighs a client by the participation of other clients, and the clients of a group "
             "multiply by their weight before it is known which groups take part in the step: use weights that depend on the "
             "client's participation alone, such as Participation without groups, or on its staleness, such as ByStaleness"
+        )
+
+
+def _check_group_size(pace: Pace, algorithm: Algorithm) -> None:
+    """Reject groups that are too small for a secure sum."""
+    masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
+    if masking is not None and (size := pace.masks_together(masking.min_clients)) < masking.min_clients:
+        raise ConfigurationError(
+            f"group_size: got {size}, but a secure sum has at least {masking.min_clients} clients (min_clients), so none "
+            f"can ever be opened: write group_size={masking.min_clients} or more, or a smaller min_clients"
         )
 
 

@@ -18,6 +18,7 @@ from turnout.core.checks import CheckpointError, TurnoutError
 from turnout.core.types import State
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.tensors import as_arrays, as_tensors
 from turnout.record import checkpoint, contents, lock, stopped
 from turnout.record.describe import differences, without_neutral
@@ -82,7 +83,10 @@ def rounds_left(
             saved = time.monotonic()
     simulation.finish()
     save(finished=True)
-    check_participation(simulation.history, simulation.experiment.population.availability)
+    experiment = simulation.experiment
+    masking: Masking | None = getattr(experiment.algorithm.aggregation, "masking", None)
+    least = None if masking is None else masking.min_clients
+    check_participation(simulation.history, experiment.population.availability, least)
     if simulation.state.version < rounds:
         _record_early_end(simulation, folder, spent)
 

@@ -63,17 +63,25 @@ class Stall:
             )
 
 
-def check_participation(history: History, availability: Availability) -> None:
+def check_participation(history: History, availability: Availability, min_clients: int | None = None) -> None:
     """Check that a finished run trained at all.
+
+    Args:
+        history: tables of the run.
+        availability: availability of its clients.
+        min_clients: smallest number of clients in a secure sum; None without one.
 
     Raises:
         ConfigurationError: if no client took part in any round, so that the model is the initial one.
     """
-    rounds = history.rounds
-    if not rounds.num_rows or "num_participants" not in rounds.column_names:  # private runs do not publish it
-        return
-    if not any(rounds["num_participants"].to_pylist()):
+    rounds = history.column("num_participants")[1]  # private runs may not publish it
+    if len(rounds) and not rounds.any():
         name = type(availability).__name__
+        if min_clients is not None:
+            raise ConfigurationError(
+                f"0 of {counted(history.last_round, 'secure sum')} opened, for there were too few clients, so the model "
+                f"is the initial one: write a smaller min_clients than {min_clients}, more clients, or another availability than {name}"
+            )
         raise ConfigurationError(
             f"no client took part in any of {counted(history.last_round, 'round')}, so the model is the initial one: write "
             f"more rounds, or another availability than {name} (`turnout data show NAME --availability` plots it)"

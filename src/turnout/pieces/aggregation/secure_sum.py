@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from turnout.base import Slots
-from turnout.core.checks import count, refuse
+from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.maskable import MaskableSum, check_maskable, round_to_grid
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
@@ -96,6 +96,8 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         for name in ("degree", "cohort"):
             if (given := getattr(self, name)) is not None:
                 count(name, given, least=2)
+        if self.cohort is not None:
+            self.check_clients(self.cohort, "cohort")
 
     @property
     def code(self) -> FixedPoint:
@@ -108,17 +110,44 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         return Masking(self.code, self.threshold, self.min_clients, self.degree, self.weights)
 
     def fits(self, algorithm: Slots) -> None:
-        """Raise an error for algorithms that read more than one sum of updates."""
+        """Raise an error for algorithms that read more than one sum of updates, or whose cohorts are too small for one."""
         check_maskable(algorithm)
+        self.check_cohorts(algorithm)
 
     def init(self, federation: Federation) -> State:
         """Return an empty state.
 
         Raises:
-            ConfigurationError: if the sum has no room for so many clients.
+            ConfigurationError: if the sum has no room for so many clients, or if there are too few for a sum.
         """
+        self.check_clients(federation.num_clients, "num_clients")
         self.code.check(min(self.cohort or federation.num_clients, federation.num_clients))
         return super().init(federation)
+
+    def check_cohorts(self, algorithm: Slots) -> None:
+        """Check that a sum over a cohort can be opened.
+
+        Raises:
+            ConfigurationError: if cohorts have fewer than `min_clients` clients.
+        """
+        if (size := getattr(algorithm.selection, "cohort_size", None)) is not None:
+            self.check_clients(size, "cohort_size")
+
+    def check_clients(self, number: int, name: str) -> None:
+        """Check that a sum can be opened.
+
+        Args:
+            number: largest number of clients in a sum.
+            name: the option that determines it.
+
+        Raises:
+            ConfigurationError: if that is less than `min_clients`.
+        """
+        if number < self.min_clients:
+            raise ConfigurationError(
+                f"{name}: got {number}, but a secure sum has at least {self.min_clients} clients (min_clients), so none "
+                f"can ever be opened: write {name}={self.min_clients} or more, or a smaller min_clients"
+            )
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
         """Return ``q(f_b Delta_b)``, float64 ``[B, P]``, the values of the fixed-point codes."""

@@ -46,7 +46,8 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Object store for models and reports, which clients access directly: s3://BUCKET/PREFIX.", "URL", panel=OUTCOME
     )
     min_clients: int | None = option(
-        "Number of connected clients without which no training starts or goes on (default: a cohort).",
+        "Number of connected clients without which no training starts or goes on (default: a cohort, or as many as a "
+        "secure sum needs).",
         "N",
         panel=CLIENTS,
     )
@@ -135,7 +136,8 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         from turnout_serve.server.leases import Leases
         from turnout_serve.server.options import Options
 
-        cohort = getattr(algorithm.selection, "cohort_size", 1)
+        masking = getattr(algorithm.aggregation, "masking", None)
+        cohort = getattr(algorithm.selection, "cohort_size", 1 if masking is None else masking.min_clients)
         return Options(
             min_clients=cohort if self.min_clients is None else self.min_clients,
             leases=Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, pace)),
