@@ -79,8 +79,9 @@ def check_participation(history: History, availability: Availability, min_client
         name = type(availability).__name__
         if min_clients is not None:
             raise ConfigurationError(
-                f"0 of {counted(history.last_round, 'secure sum')} opened, for there were too few clients, so the model "
-                f"is the initial one: write a smaller min_clients than {min_clients}, more clients, or another availability than {name}"
+                f"0 of {counted(history.last_round, 'secure sum')} opened, there were too few clients, so the model is the "
+                f"initial one: write a smaller min_clients than {min_clients}, more clients, or another availability than "
+                f"{name}"
             )
         raise ConfigurationError(
             f"no client took part in any of {counted(history.last_round, 'round')}, so the model is the initial one: write "
