@@ -28,9 +28,7 @@ def section(results: Mapping[str, Any] | None) -> str:
     for workload in sorted({cell[0] for cell in cells}):
         pair = [figures.get(f"{workload} cohort {size} cuda_graph", {}).get("round_s_median") for size in (25, 250)]
         if all(pair):
-            lines.append(
-                f"- Ten seeds of {workload} as lanes of one cohort take {pair[1] / pair[0]:.2f} of one seed's rounds."
-            )
+            lines.append(f"- A cohort ten times as large takes {pair[1] / pair[0]:.2f} times as long in {workload}.")
     lines += [f"- {name}: {_words(value)}" for name, value in figures.items() if " cohort " not in name]
     return "\n".join(lines)
 
