@@ -9,6 +9,7 @@ from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.pair_steps import MixtureSteps
 from turnout.pieces.personalization.pair_models import Mixture
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -20,7 +21,7 @@ def apfl(
     alpha: float = 0.5,
     adaptive: bool = False,
     adapts_every: str = "step",
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

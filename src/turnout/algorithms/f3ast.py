@@ -7,6 +7,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LeastServed
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import BySmoothedRate, DivideByParticipants
 
@@ -15,7 +16,7 @@ from turnout.pieces.weighting import BySmoothedRate, DivideByParticipants
 def f3ast(
     local: Solver | None = None,
     *,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     beta: float = 0.01,
     shares: tuple[float, ...] | None = None,
     server_lr: float | Schedule = 1.0,

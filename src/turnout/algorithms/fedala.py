@@ -12,6 +12,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import AggregationSteps, Sgd, Solver
 from turnout.pieces.personalization.pair_models import AggregatedModel
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -23,7 +24,7 @@ def fedala(
     parameters: str | tuple[str, ...] = "head",
     share: float = 0.8,
     weight_lr: float = 1.0,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

@@ -8,6 +8,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.frozen import Frozen
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -18,7 +19,7 @@ def fedbabu(
     *,
     personal: str | tuple[str, ...] = "head",
     tunes: str = "all",
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

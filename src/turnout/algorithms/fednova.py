@@ -7,6 +7,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByLocalSteps
 
@@ -15,7 +16,7 @@ from turnout.pieces.weighting import ByExamples, DivideByLocalSteps
 def fednova(
     local: Solver | None = None,
     *,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

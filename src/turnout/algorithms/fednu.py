@@ -8,6 +8,7 @@ from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver, StartGradient
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm, WithReplacement
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum, SignOfAlignment
 
@@ -19,7 +20,7 @@ def fednu(
     by: str = "alignment",
     signs: bool = False,
     psi: float = 1.0,
-    cohort_size: int = 10,
+    cohort_size: Size = 10,
     data_weighted: bool = False,
     scores_by_examples: bool = True,
     server_lr: float | Schedule = 1.0,

@@ -6,6 +6,7 @@ from turnout.algorithms.fedalt import fedalt
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Solver
+from turnout.pieces.selection.fixed_size import TEN, Size
 
 
 @ALGORITHMS.register
@@ -14,7 +15,7 @@ def fedrep(
     *,
     personal: str | tuple[str, ...] = "head",
     share: float = 0.8,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

@@ -12,6 +12,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
 from turnout.pieces.selection import TwoCohorts, Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Alignment, ByExamples, DivideByAbsoluteSum, DivideBySecondCohort
 
@@ -20,7 +21,7 @@ from turnout.pieces.weighting import Alignment, ByExamples, DivideByAbsoluteSum,
 def folb(
     local: Solver | None = None,
     *,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     data_weighted: bool = False,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
@@ -56,7 +57,7 @@ def folb_heterogeneous(
     local: Solver | None = None,
     *,
     psi: float = 1.0,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     data_weighted: bool = False,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
@@ -92,7 +93,7 @@ def folb_heterogeneous(
 def folb_two_set(
     local: Solver | None = None,
     *,
-    cohort_size: int = 10,
+    cohort_size: Size = 10,
     data_weighted: bool = False,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),

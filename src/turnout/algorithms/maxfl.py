@@ -11,6 +11,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AppealGap, Sgd, Solver
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Appeal, DivideBySumPlus
 from turnout.pieces.weighting.appeal import Q
@@ -24,7 +25,7 @@ def maxfl(
     sharpness: float = 1.0,
     epsilon: float = 1e-3,
     tuning_steps: int = 0,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

@@ -8,6 +8,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces import selection
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.measurements import LossRms
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -16,7 +17,7 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def oort(
     local: Solver | None = None,
     *,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     exploration: float = 0.9,
     decay: float = 0.98,
     least: float = 0.2,

@@ -8,6 +8,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Meta, Sgd
 from turnout.pieces.local.meta import Hessian
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -18,7 +19,7 @@ def perfedavg(
     *,
     alpha: float = 0.01,
     hessian: Hessian = "none",
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

@@ -9,6 +9,7 @@ from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.pair_steps import MoreauSteps
 from turnout.pieces.personalization.pair_models import MoreauModel
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -20,7 +21,7 @@ def pfedme(
     proximal: float = 15.0,
     inner_steps: int = 5,
     inner_lr: float = 0.05,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

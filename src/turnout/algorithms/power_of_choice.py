@@ -6,6 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.selection.power_of_choice import PowerOfChoice, RecentLoss
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -15,7 +16,7 @@ from turnout.pieces.weighting import DivideByParticipants
 def power_of_choice(
     local: Solver | None = None,
     *,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     candidates: int = 20,
     shares: tuple[float, ...] | None = None,
     recent: bool = False,

@@ -13,6 +13,7 @@ from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
+from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -25,7 +26,7 @@ def scaffold_p(
     initial: Initial = "gradients",
     lr_factor: float = 1.0,
     outer_lr: float = 1.0,
-    cohort_size: int = 10,
+    cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:

@@ -41,8 +41,10 @@ class GradientMetrics:
         if self.participants is not None:
             count("participants", self.participants)
 
-    def share(self, cohort_size: int | None, num_clients: int) -> float:
+    def share(self, cohort_size: float | None, num_clients: int) -> float:
         """Return the fraction of clients in a round, m / n."""
+        if isinstance(cohort_size, float):
+            cohort_size = max(1, round(cohort_size * num_clients))
         return min(self.participants or cohort_size or num_clients, num_clients) / num_clients
 
 

@@ -10,12 +10,13 @@ import torch
 
 from turnout.base import Selection
 from turnout.core.candidates import Candidates
-from turnout.core.checks import count, not_negative
+from turnout.core.checks import not_negative
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
+from turnout.pieces.selection.fixed_size import Size, check_size, size_of
 
 
 class _ByScore(Selection):
@@ -33,12 +34,12 @@ class _ByScore(Selection):
 
     repeats = True
 
-    cohort_size: int
+    cohort_size: Size
     by_examples: bool
     scores_by_examples: bool
 
     def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
+        check_size(self.cohort_size)
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return all available clients, ascending, int64."""
@@ -54,7 +55,12 @@ class _ByScore(Selection):
         scores = scores if scores.any() else np.ones_like(scores)
         # Divide by the largest score first, so that the sum does not overflow.
         edges = np.cumsum(scores / scores.max())
-        draws = uniform(fold(stream("selection", candidates.seed, candidates.round), np.arange(self.cohort_size)))
+        draws = uniform(
+            fold(
+                stream("selection", candidates.seed, candidates.round),
+                np.arange(size_of(self.cohort_size, candidates.num_clients)),
+            )
+        )
         chosen = np.searchsorted(edges, draws * edges[-1], side="right")
         return np.sort(measured.client[chosen])
 
@@ -107,7 +113,7 @@ class ByAlignment(_ByScore, name="by_alignment"):
 
     measurements = (StartGradient(),)
 
-    cohort_size: int = 10
+    cohort_size: Size = 10
     by_examples: bool = False
     scores_by_examples: bool = True
 
@@ -144,7 +150,7 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
 
     measurements = (GradientNorm(),)
 
-    cohort_size: int = 10
+    cohort_size: Size = 10
     by_examples: bool = False
     scores_by_examples: bool = True
 
@@ -187,7 +193,7 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
     measurements = (StartGradient(), Inexactness())
 
     psi: float = 1.0
-    cohort_size: int = 10
+    cohort_size: Size = 10
     by_examples: bool = False
     scores_by_examples: bool = True
 

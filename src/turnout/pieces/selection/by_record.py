@@ -39,14 +39,15 @@ class ByRecord(FixedSize, RecordingSelection):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""
+        size = self.size(candidates.num_clients)
         if candidates.num_clients > _SMALL:
             available = candidates.available
             new = replace(
                 candidates, available=lambda clients: available(clients) & self.new(clients, candidates.record)
             )
-            cohort = first_available(new, self.cohort_size, candidates.num_clients // 8)
-            if len(cohort) == self.cohort_size:
+            cohort = first_available(new, size, candidates.num_clients // 8)
+            if len(cohort) == size:
                 return np.sort(cohort)
         everyone = candidates.everyone()
         rank = self.rank(everyone, candidates.round, candidates.record)
-        return lowest(candidates, everyone, rank, self.cohort_size, "selection")
+        return lowest(candidates, everyone, rank, size, "selection")

@@ -85,13 +85,13 @@ class Exploring(FixedSize, RecordingSelection):
             available = available[record["count"][available] < self.most]
         is_known = record["last"][available] > 0
         known, new = available[is_known], available[~is_known]
-        epsilon = max(self.exploration * self.decay**now, self.least)
-        num_new = min(int(epsilon * self.cohort_size), len(new))
-        num_known = min(self.cohort_size - num_new, len(known))
+        epsilon, size = max(self.exploration * self.decay**now, self.least), self.size(candidates.num_clients)
+        num_new = min(int(epsilon * size), len(new))
+        num_known = min(size - num_new, len(known))
         exploited = known[:0]
         if num_known:
             scores = self.scores(known, now, record)
             best = scores >= self.cutoff * np.sort(scores)[-num_known]
             exploited = by_weight(candidates, known[best], scores[best], num_known)
-        explored = by_weight(candidates, new, self.novelty(new), self.cohort_size - num_known)
+        explored = by_weight(candidates, new, self.novelty(new), size - num_known)
         return np.sort(np.concatenate([exploited, explored]))

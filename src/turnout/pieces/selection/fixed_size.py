@@ -1,11 +1,49 @@
-"""Base class of selections with a fixed number of clients in a round."""
+"""Sizes of cohorts, and the base class of selections with a fixed number of clients in a round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from turnout.base import Selection
-from turnout.core.checks import count, refuse
+from turnout.core.checks import count, is_finite, refuse
+
+
+class AtMost(int):
+    """A default size of a cohort, which becomes that of the federation where there are fewer clients."""
+
+
+TEN = AtMost(10)
+"""The default size of a cohort."""
+
+Size = int | float | None
+"""The size of a cohort: a number of clients, a share of all clients such as 0.1, or None for all of them."""
+
+
+def check_size(size: Any) -> None:
+    """Raise an error for a value that is not a size of a cohort."""
+    if size is None or (isinstance(size, float) and is_finite(size) and 0.0 < size <= 1.0):
+        return
+    if isinstance(size, float):
+        raise refuse(
+            "cohort_size",
+            given=size,
+            needed="a whole number >= 1, a share of the clients, 0 < share <= 1, or None for all clients",
+        )
+    count("cohort_size", size, instead="Write a share such as 0.1 for a tenth of the clients, or None for all clients")
+
+
+def size_of(size: Size, num_clients: int) -> int:
+    """Return the number of clients of a cohort in a federation.
+
+    >>> size_of(3, 20), size_of(0.1, 25), size_of(0.01, 20), size_of(None, 20), size_of(TEN, 6)
+    (3, 2, 1, 20, 6)
+    """
+    if size is None:
+        return num_clients
+    if isinstance(size, float):
+        return max(1, round(size * num_clients))
+    return min(size, num_clients) if isinstance(size, AtMost) else size
 
 
 @dataclass(frozen=True)
@@ -13,24 +51,29 @@ class FixedSize(Selection):
     """Select `cohort_size` of the available clients, or all of them if fewer are available.
 
     Args:
-        cohort_size: number of clients in a round, from 1 to the number of clients.
+        cohort_size: number of clients in a round, from 1 to the number of clients; a share of the clients, such as 0.1; or
+            None for all clients. The default is 10, or all clients if there are fewer.
 
     Raises:
-        ConfigurationError: if `cohort_size` is not positive or exceeds the number of clients.
+        ConfigurationError: if `cohort_size` is none of these, or exceeds the number of clients.
     """
 
-    cohort_size: int = 10
+    cohort_size: Size = TEN
 
     def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
+        check_size(self.cohort_size)
+
+    def size(self, num_clients: int) -> int:
+        """Return the number of clients in a round."""
+        return size_of(self.cohort_size, num_clients)
 
     def check(self, num_clients: int) -> None:
         """Raise an error if the federation has fewer clients than a cohort, or as `Selection.check` does."""
         super().check(num_clients)
-        if self.cohort_size > num_clients:
+        if self.size(num_clients) > num_clients:
             raise refuse(
                 "cohort_size",
                 given=self.cohort_size,
                 needed=f"at most the number of clients, {num_clients}",
-                instead=f"Write cohort_size={num_clients}, or AllAvailable() to select all available clients",
+                instead=f"Write cohort_size={num_clients}, or None for all clients",
             )

@@ -29,7 +29,8 @@ class _OfCandidates(FixedSize):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("candidates", self.candidates, least=self.cohort_size, instead="Candidates include the cohort")
+        least = self.cohort_size if isinstance(self.cohort_size, int) else 1
+        count("candidates", self.candidates, least=least, instead="Candidates include the cohort")
         check_shares(self.shares)
 
     def draw(self, candidates: Candidates) -> np.ndarray:
@@ -42,7 +43,7 @@ class _OfCandidates(FixedSize):
 
     def highest(self, candidates: Candidates, clients: np.ndarray, loss: torch.Tensor) -> np.ndarray:
         """Return the cohort: the `clients` with the highest loss ``[n]``, ascending. Ties are broken at random."""
-        return lowest(candidates, clients, -loss.double().cpu().numpy(), self.cohort_size, "ties")
+        return lowest(candidates, clients, -loss.double().cpu().numpy(), self.size(candidates.num_clients), "ties")
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ class Uniform(FixedSize, name="uniform"):
     available. The cost is about cohort_size / (fraction available) queries, whatever the number of clients.
 
     Args:
-        cohort_size: number of clients in a round, from 1 to the number of clients.
+        cohort_size: number of clients in a round, from 1 to the number of clients; a share of the clients, such as 0.1; or
+            None for all clients. The default is 10, or all clients if there are fewer.
 
     Raises:
-        ConfigurationError: if `cohort_size` is not positive or exceeds the number of clients.
+        ConfigurationError: if `cohort_size` is none of these, or exceeds the number of clients.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -35,8 +36,11 @@ class Uniform(FixedSize, name="uniform"):
 
     def enlarged(self, factor: float) -> Uniform:
         """Return the selection of ``cohort_size * factor`` clients, rounded up."""
-        return Uniform(enlarged_size(self.cohort_size, factor))
+        size = self.cohort_size
+        if isinstance(size, float):
+            return Uniform(size * factor if size * factor < 1.0 else None)
+        return self if size is None else Uniform(type(size)(enlarged_size(size, factor)))
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""
-        return np.sort(first_available(candidates, self.cohort_size, candidates.num_clients))
+        return np.sort(first_available(candidates, self.size(candidates.num_clients), candidates.num_clients))

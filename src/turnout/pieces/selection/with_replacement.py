@@ -8,9 +8,9 @@ import numpy as np
 
 from turnout.base import Selection
 from turnout.core.candidates import Candidates
-from turnout.core.checks import count
 from turnout.pieces.local.measurements import StartGradient
 from turnout.pieces.selection.draws import with_replacement
+from turnout.pieces.selection.fixed_size import Size, check_size, size_of
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class WithReplacement(Selection, name="with_replacement"):
 
     repeats = True
 
-    cohort_size: int = 10
+    cohort_size: Size = 10
 
     def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
+        check_size(self.cohort_size)
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the draws, ascending, int64 ``[K]``."""
-        return with_replacement(candidates, self.cohort_size, "selection")
+        return with_replacement(candidates, size_of(self.cohort_size, candidates.num_clients), "selection")
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class TwoCohorts(Selection, name="two_cohorts"):
     repeats = True
     measurements = (StartGradient(),)
 
-    cohort_size: int = 10
+    cohort_size: Size = 10
 
     def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
+        check_size(self.cohort_size)
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_1, ascending, int64 ``[K]``."""
-        return with_replacement(candidates, self.cohort_size, "selection")
+        return with_replacement(candidates, size_of(self.cohort_size, candidates.num_clients), "selection")
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_2, ascending, int64 ``[K]``."""
-        return with_replacement(candidates, self.cohort_size, "second cohort")
+        return with_replacement(candidates, size_of(self.cohort_size, candidates.num_clients), "second cohort")

@@ -139,7 +139,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         masking = getattr(algorithm.aggregation, "masking", None)
         cohort = getattr(algorithm.selection, "cohort_size", 1 if masking is None else masking.min_clients)
         return Options(
-            min_clients=cohort if self.min_clients is None else self.min_clients,
+            min_clients=(cohort if isinstance(cohort, int) else 1) if self.min_clients is None else self.min_clients,
             leases=Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, pace)),
             limits=Limits(self.connections, self.per_address, upload_rate=self.upload_rate),
             max_norm=norm_bound(self.max_norm),

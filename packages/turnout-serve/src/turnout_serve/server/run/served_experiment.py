@@ -136,7 +136,8 @@ def _tried_computer(experiment: Configuration) -> Computer:
 def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFormat:
     """Return the format of the report, without limits, that the client with the fewest examples makes in a phase."""
     algorithm = computer.experiment.algorithm
-    num_clients = max(computer.shards.num_clients, getattr(algorithm.selection, "cohort_size", 1))
+    cohort = getattr(algorithm.selection, "cohort_size", 1)
+    num_clients = max(computer.shards.num_clients, cohort if isinstance(cohort, int) else 1)
     federation = replace(computer.federation, num_clients=num_clients)
     row = int(computer.shards.sizes.argmin())
     rates = np.full(federation.num_clients, 0.5)  # of clients; the state is only used here
