@@ -63,7 +63,7 @@ def test_named_extras_exist() -> None:
         for extras in re.findall(r"(?:turnout|\.)\[([a-z][a-z, ]*)\]", path.read_text("utf-8"))
         for extra in extras.split(",")
     }
-    assert {"report", "search", "serve", "privacy"} <= named <= known.keys()
+    assert {"report", "search", "privacy"} <= named <= known.keys()
     assert set(TRACKERS) <= known.keys()
 
 

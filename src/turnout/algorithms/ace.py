@@ -11,13 +11,20 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
 @Defaults(pace={"name": "buffered", "buffer_size": 1, "starts_with_all": True})
 @ALGORITHMS.register
-def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def ace(
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
     """Average the last updates of all clients, with a server step for every report (ACE, Algorithm 1).
 
     ``U_b = Delta_b`` for each client b that reports, then ``x <- x + server_lr (1/N) sum_n U_n``, where x is the model,
@@ -31,6 +38,8 @@ def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also:
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server, > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -40,4 +49,6 @@ def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also:
     Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
     2511.19066).
     """
-    return compose(local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), also=also, name="ace")
+    return compose(
+        local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="ace"
+    )

@@ -11,6 +11,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Aced
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
@@ -18,7 +19,12 @@ from turnout.pieces.weighting import DivideByClients
 @Defaults(pace={"name": "buffered", "buffer_size": 1, "starts_with_all": True})
 @ALGORITHMS.register
 def aced(
-    local: Solver | None = None, *, tau: int = 50, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    tau: int = 50,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the last updates of the clients that reported in recent steps, with a server step for every report (ACED).
 
@@ -30,6 +36,8 @@ def aced(
         local: local training; None is `Sgd` with its defaults.
         tau: number of server steps for which an update is used, >= 0; see `Aced`.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -39,4 +47,12 @@ def aced(
     Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
     2511.19066).
     """
-    return compose(local or Sgd(), DivideByClients(), Aced(tau), ServerSgd(server_lr), also=also, name="aced")
+    return compose(
+        local or Sgd(),
+        DivideByClients(),
+        Aced(tau),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="aced",
+    )

@@ -5,13 +5,19 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @ALGORITHMS.register
 def amplified_fedavg(
-    local: Solver | None = None, *, period: int = 10, gamma: float = 1.5, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    period: int = 10,
+    gamma: float = 1.5,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the participants, and amplify the progress of each period of rounds (generalized FedAvg, Algorithm 1).
 
@@ -25,6 +31,8 @@ def amplified_fedavg(
         local: local training; None is `Sgd` with its defaults.
         period: length P of a period, in rounds, >= 1; the length of the cycle in which clients take part, if it is known.
         gamma: amplification (the paper's eta), > 0.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -33,4 +41,11 @@ def amplified_fedavg(
 
     Reference: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS 2022.
     """
-    return compose(local or Sgd(), DivideByParticipants(), Amplified(period, gamma), also=also, name="amplified_fedavg")
+    return compose(
+        local or Sgd(),
+        DivideByParticipants(),
+        Amplified(period, gamma),
+        cohort_size=cohort_size,
+        also=also,
+        name="amplified_fedavg",
+    )

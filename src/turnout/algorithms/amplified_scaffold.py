@@ -5,13 +5,19 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import PeriodicScaffold, Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @ALGORITHMS.register
 def amplified_scaffold(
-    local: Solver | None = None, *, period: int = 10, gamma: float = 1.5, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    period: int = 10,
+    gamma: float = 1.5,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Correct local steps by control variates of periods of rounds, and amplify each period's progress (Amplified SCAFFOLD).
 
@@ -29,6 +35,8 @@ def amplified_scaffold(
         period: length P of a period, in rounds, >= 1; the length of the cycle in which clients take part, if it is
             known. The default is that of the authors' synthetic experiment.
         gamma: amplification, > 0. The default is that of the authors' synthetic experiment.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -40,4 +48,4 @@ def amplified_scaffold(
     communication-efficient algorithm and analysis", NeurIPS 2024.
     """
     pieces = (PeriodicScaffold(period), DivideByParticipants(), Amplified(period, gamma))
-    return compose(local or Sgd(), *pieces, also=also, name="amplified_scaffold")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="amplified_scaffold")

@@ -10,12 +10,13 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import Area
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByClients
 
 
 @Defaults(pace={"name": "buffered"})
 @ALGORITHMS.register
-def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
+def area(local: Solver | None = None, *, cohort_size: Size = None, also: tuple[Piece, ...] = ()) -> Algorithm:
     """Average the last local models of all clients, asynchronously (AREA).
 
     ``x <- x + (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b``, where x is the model, x_b is the local model that client b
@@ -26,6 +27,8 @@ def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algori
 
     Args:
         local: local training; None is `Sgd` with its defaults.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -35,4 +38,4 @@ def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algori
     Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under
     arbitrary delays", 2024 (arXiv 2405.10123).
     """
-    return compose(local or Sgd(), DivideByClients(), Area(), also=also, name="area")
+    return compose(local or Sgd(), DivideByClients(), Area(), cohort_size=cohort_size, also=also, name="area")

@@ -6,13 +6,18 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
 @ALGORITHMS.register
 def average_all(
-    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the updates over all clients, with zeros for absent clients (FedAU, baseline "average all").
 
@@ -23,6 +28,8 @@ def average_all(
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -32,4 +39,6 @@ def average_all(
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024.
     """
-    return compose(local or Sgd(), DivideByClients(), ServerSgd(server_lr), also=also, name="average_all")
+    return compose(
+        local or Sgd(), DivideByClients(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="average_all"
+    )

@@ -6,13 +6,18 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @ALGORITHMS.register
 def average_participating(
-    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the updates of the participants with equal weights (FedAU, baseline "average participating").
 
@@ -22,6 +27,8 @@ def average_participating(
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -33,5 +40,10 @@ def average_participating(
     ICLR 2024.
     """
     return compose(
-        local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="average_participating"
+        local or Sgd(),
+        DivideByParticipants(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="average_participating",
     )

@@ -11,13 +11,20 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @Defaults(pace={"name": "buffered", "waits": "always"})
 @ALGORITHMS.register
-def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def ca2fl(
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
     """Average buffered updates, calibrated by the last update of each client (CA2FL, Algorithm 2).
 
     ``v = h + (1/B) sum_b (Delta_b - h_b)``, ``x <- x + server_lr v``, then ``h_b = Delta_b``. Here x is the model,
@@ -30,6 +37,8 @@ def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, als
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -40,4 +49,4 @@ def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, als
     calibration", ICLR 2024.
     """
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="ca2fl")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="ca2fl")

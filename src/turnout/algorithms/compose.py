@@ -22,7 +22,8 @@ from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import WeightedSum
 from turnout.pieces.local import Sgd
-from turnout.pieces.selection import AllAvailable
+from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -98,7 +99,7 @@ def _refuse_loss(old: Piece, new: str, name: str) -> None:
         )
 
 
-def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:
+def compose(*pieces: Piece, cohort_size: Size = None, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:
     """Compose an algorithm from pieces.
 
     Each piece has a slot. Pieces of a chain (corrections of local training, guards, weightings) act in the given order.
@@ -116,6 +117,8 @@ def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") ->
 
     Args:
         pieces: pieces that fill the slots.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement, as `Uniform` takes them;
+            None leaves the selection to the pieces.
         also: further pieces, as passed to a recipe. In a chain they act first. A selection, a normaliser, an
             aggregation or a server optimizer among them replaces that of the recipe.
         name: name of the algorithm in reports.
@@ -124,7 +127,8 @@ def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") ->
         ConfigurationError: if a slot of one piece gets two, if an object is no piece, or if pieces do not fit together.
     """
     _check_pieces((*pieces, *also))
-    pieces = _in_place_of(pieces, also, name)
+    drawn = () if cohort_size is None else (Uniform(cohort_size),)
+    pieces = _in_place_of((*drawn, *pieces), also, name)
     return Algorithm(
         name=name,
         selection=_only(Selection, pieces) or AllAvailable(),

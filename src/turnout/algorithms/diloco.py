@@ -7,6 +7,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AdamW, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.nesterov import ServerNesterov
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 
@@ -20,6 +21,7 @@ def diloco(
     beta: float = 0.9,
     every: int = 1,
     data_weighted: bool = False,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Train with AdamW at workers and Nesterov momentum at the server, with rare communication (DiLoCo).
@@ -37,6 +39,8 @@ def diloco(
         beta: decay of the server's momentum, in [0, 1).
         every: number of server steps for one update of the momentum, >= 1; see `ServerNesterov`.
         data_weighted: whether to weight workers by their number of examples, as the paper does for heterogeneous data.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -49,4 +53,6 @@ def diloco(
     """
     weighting = (ByExamples(), DivideBySum()) if data_weighted else (DivideByParticipants(),)
     inner = local or AdamW(weight_decay=0.1, keep_state=True)
-    return compose(inner, *weighting, ServerNesterov(server_lr, beta, every), also=also, name="diloco")
+    return compose(
+        inner, *weighting, ServerNesterov(server_lr, beta, every), cohort_size=cohort_size, also=also, name="diloco"
+    )

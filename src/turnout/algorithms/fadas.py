@@ -10,6 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.amsgrad import Delays, ServerAmsgrad
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -26,6 +27,7 @@ def fadas(
     delays: Delays = "ignored",
     threshold: int = 1,
     bias_correction: bool = False,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average buffered updates, and take steps of AMSGrad at the server (FADAS).
@@ -43,6 +45,8 @@ def fadas(
             `ServerAmsgrad`.
         threshold: largest staleness that does not reduce the step size, in server steps, >= 0.
         bias_correction: whether to correct the bias of the moments, as the authors' code does.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -52,4 +56,4 @@ def fadas(
     Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
     server = ServerAmsgrad(server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction)
-    return compose(local or Sgd(), DivideByParticipants(), server, also=also, name="fadas")
+    return compose(local or Sgd(), DivideByParticipants(), server, cohort_size=cohort_size, also=also, name="fadas")

@@ -6,6 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -17,6 +18,7 @@ def fedadagrad(
     server_lr: float | Schedule = 0.1,
     beta1: float = 0.0,
     tau: float = 1e-3,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average updates weighted by the number of examples, and take steps of Adagrad at the server (FedAdagrad).
@@ -26,6 +28,8 @@ def fedadagrad(
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         beta1: decay of the first moment, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
         tau: degree of adaptivity, > 0; see `ServerAdagrad`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -36,4 +40,6 @@ def fedadagrad(
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerAdagrad(server_lr, beta1, tau)
-    return compose(local or Sgd(), ByExamples(), DivideBySum(), server, also=also, name="fedadagrad")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadagrad"
+    )

@@ -11,6 +11,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import positive, refuse
 from turnout.pieces.aggregation import WeightedModels
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants
 from turnout.pieces.weighting.discount import Rule as Discount
@@ -28,6 +29,7 @@ def fedasync(
     base: float = 0.5,
     slope: float = 10.0,
     grace: int = 4,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Mix each reported model into the global one, with a weight that decreases with staleness (FedAsync).
@@ -46,6 +48,8 @@ def fedasync(
         base: base of the exponential rule, > 0.
         slope: slope of the hinge rule, > 0.
         grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
@@ -64,4 +68,4 @@ def fedasync(
             "alpha", given=alpha, needed="a number > 0 and <= 1", instead="It is a share of the client's model"
         )
     pieces = (ByStaleness(discount, exponent, base, slope, grace), DivideByParticipants(), WeightedModels())
-    return compose(local or Sgd(), *pieces, ServerSgd(alpha), also=also, name="fedasync")
+    return compose(local or Sgd(), *pieces, ServerSgd(alpha), cohort_size=cohort_size, also=also, name="fedasync")

@@ -11,6 +11,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, Participation
 
@@ -24,6 +25,7 @@ def fedau(
     rate: float = 0.1,
     groups: tuple[int, ...] | None = None,
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Weight updates by estimates of the inverse participation rates, learned from participation intervals (FedAU).
@@ -42,6 +44,8 @@ def fedau(
         groups: group number (0, 1, ...) of each client whose members share their statistics; None makes each client its
             own group.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -53,4 +57,12 @@ def fedau(
     ICLR 2024, section 5 and appendix C.
     """
     weights = Participation(cutoff, average, rate, groups)
-    return compose(local or Sgd(), weights, DivideByClients(), ServerSgd(server_lr), also=also, name="fedau")
+    return compose(
+        local or Sgd(),
+        weights,
+        DivideByClients(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="fedau",
+    )

@@ -6,13 +6,18 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
 def fedavg(
-    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the updates of the participants, weighted by their number of examples (FedAvg).
 
@@ -22,6 +27,8 @@ def fedavg(
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -31,4 +38,12 @@ def fedavg(
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS
     2017.
     """
-    return compose(local or Sgd(), ByExamples(), DivideBySum(), ServerSgd(server_lr), also=also, name="fedavg")
+    return compose(
+        local or Sgd(),
+        ByExamples(),
+        DivideBySum(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="fedavg",
+    )

@@ -6,13 +6,19 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
 def fedavgm(
-    local: Solver | None = None, *, server_lr: float | Schedule = 0.3, beta: float = 0.9, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 0.3,
+    beta: float = 0.9,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average updates weighted by the number of examples, and take steps with momentum at the server (FedAvgM).
 
@@ -23,6 +29,8 @@ def fedavgm(
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round. An update moves the model by
             ``eta / (1 - beta)`` times its length in total.
         beta: decay of the momentum, in [0, 1).
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -34,4 +42,6 @@ def fedavgm(
     classification", 2019.
     """
     server = ServerMomentum(server_lr, beta)
-    return compose(local or Sgd(), ByExamples(), DivideBySum(), server, also=also, name="fedavgm")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedavgm"
+    )

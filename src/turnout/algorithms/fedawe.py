@@ -7,12 +7,18 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants, Echo
 
 
 @ALGORITHMS.register
 def fedawe(
-    local: Solver | None = None, *, global_lr: float = 1.0, max_norm: float | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    global_lr: float = 1.0,
+    max_norm: float | None = None,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average local models, with updates multiplied by the rounds since their client's last participation (FedAWE).
 
@@ -31,6 +37,8 @@ def fedawe(
         global_lr: step size eta_g of updates, > 0.
         max_norm: largest norm of the mean innovation, before the factor `global_lr`, > 0; None is no limit, as in the
             paper.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
@@ -47,4 +55,4 @@ def fedawe(
         positive("max_norm", max_norm)
     limit = None if max_norm is None else global_lr * max_norm
     pieces = (Echo(global_lr), DivideByParticipants(), KeptModels(limit))
-    return compose(local or Sgd(), *pieces, also=also, name="fedawe")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedawe")

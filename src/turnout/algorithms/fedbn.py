@@ -8,6 +8,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -19,6 +20,7 @@ def fedbn(
     *,
     personal: str | tuple[str, ...] = "norms",
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average all parameters but those of normalisation layers, which stay with their client (FedBN, Algorithm 1).
@@ -32,6 +34,8 @@ def fedbn(
         personal: personal parameters; see `Personal`. ``"norms"`` are those of normalisation layers. With ``"head"``,
             their weights and biases are averaged, too. Running statistics always stay with clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -42,4 +46,4 @@ def fedbn(
     Reference: Li et al., "FedBN: federated learning on non-IID features via local batch normalization", ICLR 2021.
     """
     pieces = (Personal(personal), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="fedbn")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedbn")

@@ -10,6 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants, DivideBySum
 from turnout.pieces.weighting.discount import Rule as Discount
@@ -27,6 +28,7 @@ def fedbuff(
     slope: float = 10.0,
     grace: int = 4,
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the updates of a buffer of reports, discounted by their staleness (FedBuff).
@@ -46,6 +48,8 @@ def fedbuff(
         slope: slope of the hinge rule, > 0.
         grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -57,4 +61,6 @@ def fedbuff(
     """
     weights = ByStaleness(discount, exponent, base, slope, grace)
     divided = DivideBySum() if discount == "exponential" else DivideByParticipants()
-    return compose(local or Sgd(), weights, divided, ServerSgd(server_lr), also=also, name="fedbuff")
+    return compose(
+        local or Sgd(), weights, divided, ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedbuff"
+    )

@@ -8,13 +8,19 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.feddyn import FedDyn
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.dynamic import DynamicRegularizer
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @ALGORITHMS.register
 def feddyn(
-    local: Solver | None = None, *, alpha: float = 0.1, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    alpha: float = 0.1,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Regularise local objectives dynamically, so that their optima agree with the global one (FedDyn).
 
@@ -26,6 +32,8 @@ def feddyn(
         local: local training; None is `Sgd` with its defaults.
         alpha: strength of the regulariser, > 0; see `DynamicRegularizer`.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round; 1 in the paper.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -36,4 +44,4 @@ def feddyn(
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
     pieces = (DynamicRegularizer(alpha), FedDyn(), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="feddyn")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="feddyn")

@@ -6,11 +6,12 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import FedexLora
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
-def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedex_lora(local: Solver | None = None, *, cohort_size: Size = None, also: tuple[Piece, ...] = ()) -> Algorithm:
     """Average the factors of low-rank adapters, and add what their product misses to the frozen weights (FedEx-LoRA).
 
     With this residual, the average of the adapters' products is exact. Weights are proportional to the number of
@@ -18,6 +19,8 @@ def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> 
 
     Args:
         local: local training; None is `Sgd` with its defaults.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -27,4 +30,6 @@ def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> 
     Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of
     large language models", ACL 2025.
     """
-    return compose(local or Sgd(), ByExamples(), DivideBySum(), FedexLora(), also=also, name="fedex_lora")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), FedexLora(), cohort_size=cohort_size, also=also, name="fedex_lora"
+    )

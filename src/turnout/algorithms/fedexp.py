@@ -5,17 +5,22 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
-def fedexp(local: Solver | None = None, *, epsilon: float = 1e-3, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedexp(
+    local: Solver | None = None, *, epsilon: float = 1e-3, cohort_size: Size = None, also: tuple[Piece, ...] = ()
+) -> Algorithm:
     """Average updates weighted by the number of examples, and extrapolate the more they disagree (FedExP).
 
     Args:
         local: local training; None is `Sgd` with its defaults.
         epsilon: constant that bounds the server's step size, > 0; see `FedExP`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -25,4 +30,6 @@ def fedexp(local: Solver | None = None, *, epsilon: float = 1e-3, also: tuple[Pi
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
     server = FedExP(epsilon)
-    return compose(local or Sgd(), ByExamples(), DivideBySum(), server, also=also, name="fedexp")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedexp"
+    )

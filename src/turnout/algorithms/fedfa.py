@@ -11,12 +11,15 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation.recent_models import RecentModels
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @Defaults(pace={"name": "buffered", "buffer_size": 1})
 @ALGORITHMS.register
-def fedfa(local: Solver | None = None, *, window: int = 5, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedfa(
+    local: Solver | None = None, *, window: int = 5, cohort_size: Size = None, also: tuple[Piece, ...] = ()
+) -> Algorithm:
     """Average the last K client models that have arrived, with a server step for every report (FedFa).
 
     Use it with ``Experiment(pace=Buffered(buffer_size=1))``. No client waits, and a stale model has the weight 1/K.
@@ -24,6 +27,8 @@ def fedfa(local: Solver | None = None, *, window: int = 5, also: tuple[Piece, ..
     Args:
         local: local training; None is `Sgd` with its defaults.
         window: number K of models in the average, >= 1; see `RecentModels`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -33,4 +38,6 @@ def fedfa(local: Solver | None = None, *, window: int = 5, also: tuple[Piece, ..
     Reference: Xu et al., "FedFa: a fully asynchronous training paradigm for federated learning", IJCAI 2024 (arXiv
     2404.11015).
     """
-    return compose(local or Sgd(), DivideByParticipants(), RecentModels(window), also=also, name="fedfa")
+    return compose(
+        local or Sgd(), DivideByParticipants(), RecentModels(window), cohort_size=cohort_size, also=also, name="fedfa"
+    )

@@ -7,6 +7,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates, Participation
 
@@ -21,6 +22,7 @@ def fedstale(
     cutoff: int | None = 50,
     shares: tuple[float, ...] | None = None,
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Mix an unbiased average of fresh updates with the mean of the last updates of all clients (FedStale).
@@ -39,6 +41,8 @@ def fedstale(
         shares: share of each of the N clients in the objective, positive numbers that sum to 1; None means 1/N each.
             The authors' code uses shares of all examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -49,4 +53,4 @@ def fedstale(
     """
     inverse = Participation(cutoff) if learns_rates else KnownRates(rates)
     pieces = (inverse, DivideByClients(), FedStale(beta, shares), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="fedstale")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedstale")

@@ -10,6 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, ExpectedStaleness
 from turnout.pieces.weighting.staleness import Average, Rule
@@ -26,6 +27,7 @@ def fedstaleweight(
     window: int = 5,
     rate: float = 0.1,
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Weight buffered updates by their client's mean staleness, so that slow clients have equal influence (FedStaleWeight).
@@ -42,6 +44,8 @@ def fedstaleweight(
         window: number of reports in a window, >= 1.
         rate: smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -53,4 +57,12 @@ def fedstaleweight(
     reweighting", 2024.
     """
     weights = ExpectedStaleness(rule, average, window, rate)
-    return compose(local or Sgd(), weights, DivideBySum(), ServerSgd(server_lr), also=also, name="fedstaleweight")
+    return compose(
+        local or Sgd(),
+        weights,
+        DivideBySum(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="fedstaleweight",
+    )

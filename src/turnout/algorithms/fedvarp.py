@@ -7,13 +7,18 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
 @ALGORITHMS.register
 def fedvarp(
-    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average updates, with the last update of each client as its control variate (FedVARP).
 
@@ -25,6 +30,8 @@ def fedvarp(
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -35,4 +42,4 @@ def fedvarp(
     learning", UAI 2022.
     """
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="fedvarp")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedvarp")

@@ -6,6 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.yogi import ServerYogi
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -18,6 +19,7 @@ def fedyogi(
     beta1: float = 0.9,
     tau: float = 1e-3,
     beta2: float = 0.99,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average updates weighted by the number of examples, and take steps of Yogi at the server (FedYogi).
@@ -28,6 +30,8 @@ def fedyogi(
         beta1: decay of the first moment, in [0, 1).
         tau: degree of adaptivity, > 0; see `ServerYogi`.
         beta2: decay of the second moment, in [0, 1).
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -37,4 +41,6 @@ def fedyogi(
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerYogi(server_lr, beta1, tau, beta2)
-    return compose(local or Sgd(), ByExamples(), DivideBySum(), server, also=also, name="fedyogi")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedyogi"
+    )

@@ -7,12 +7,17 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import FlexLora
 from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
 def flexlora(
-    local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    ranks: tuple[int, ...] | str | None = None,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average the products of low-rank adapters, and decompose them for each client's rank by an SVD (FlexLoRA).
 
@@ -22,6 +27,8 @@ def flexlora(
         local: local training; None is `Sgd` with its defaults.
         ranks: ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
             `TruncatedRank`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -32,5 +39,12 @@ def flexlora(
     resources", NeurIPS 2024.
     """
     return compose(
-        local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), FlexLora(), also=also, name="flexlora"
+        local or Sgd(),
+        *of_ranks(ranks),
+        ByExamples(),
+        DivideBySum(),
+        FlexLora(),
+        cohort_size=cohort_size,
+        also=also,
+        name="flexlora",
     )

@@ -7,12 +7,17 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import Flora
 from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
 def flora(
-    local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    ranks: tuple[int, ...] | str | None = None,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Merge the stacked low-rank adapters of a round into the frozen weights, and restart with new ones (FLoRA).
 
@@ -22,6 +27,8 @@ def flora(
         local: local training; None is `Sgd` with its defaults.
         ranks: ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
             `TruncatedRank`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -31,4 +38,13 @@ def flora(
     Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank
     adaptations", NeurIPS 2024.
     """
-    return compose(local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), Flora(), also=also, name="flora")
+    return compose(
+        local or Sgd(),
+        *of_ranks(ranks),
+        ByExamples(),
+        DivideBySum(),
+        Flora(),
+        cohort_size=cohort_size,
+        also=also,
+        name="flora",
+    )

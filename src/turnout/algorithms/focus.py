@@ -9,6 +9,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.tracked_sum import TrackedSum
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.tracking import GradientTracking
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
@@ -16,7 +17,11 @@ from turnout.pieces.weighting import DivideByClients
 @Defaults(local={"lr": 0.01})
 @ALGORITHMS.register
 def focus(
-    local: Solver | None = None, *, server_lr: float | Schedule | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule | None = None,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Descend the sum of the last gradients of all clients, tracked by their changes (FOCUS, push-pull).
 
@@ -28,6 +33,8 @@ def focus(
         local: local training; None is `Sgd` with the step size 0.01.
         server_lr: step size of the server, > 0, or a `Schedule` of it by round; None is the step size of local
             training, as in the paper.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -41,4 +48,4 @@ def focus(
     local = local or Sgd(lr=0.01)
     lr = local.lr if server_lr is None else server_lr
     pieces = (GradientTracking(), TrackedSum(), DivideByClients(), ServerSgd(lr))
-    return compose(local, *pieces, also=also, name="focus")
+    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="focus")

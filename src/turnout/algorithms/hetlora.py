@@ -9,6 +9,7 @@ from turnout.pieces.aggregation import HetLora
 from turnout.pieces.guard.pruned_rank import PrunedRank
 from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver, TailPenalty
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -19,6 +20,7 @@ def hetlora(
     ranks: tuple[int, ...] | str | None = None,
     penalty: float | None = None,
     decay: float = 0.99,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average low-rank adapters of unequal ranks, padded with zeros and weighted by the norm of their product (HetLoRA).
@@ -30,6 +32,8 @@ def hetlora(
         penalty: strength lambda of the penalty on tails in the paper's rank self-pruning, >= 0, see `TailPenalty`; None
             disables pruning.
         decay: factor gamma from a rank to the pruned one, in [0, 1], see `PrunedRank`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
@@ -46,4 +50,6 @@ def hetlora(
         if ranks is None:
             raise ConfigurationError(f"penalty={penalty} prunes ranks: write hetlora(ranks=(8, 4), penalty={penalty})")
         ranked = (*(PrunedRank(guard.ranks, decay) for guard in of_ranks(ranks)), TailPenalty(penalty))
-    return compose(local or Sgd(), *ranked, DivideByParticipants(), HetLora(), also=also, name="hetlora")
+    return compose(
+        local or Sgd(), *ranked, DivideByParticipants(), HetLora(), cohort_size=cohort_size, also=also, name="hetlora"
+    )

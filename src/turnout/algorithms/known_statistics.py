@@ -6,6 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates
 
@@ -16,6 +17,7 @@ def known_statistics(
     *,
     rates: tuple[float, ...] | None = None,
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average updates divided by their client's true participation rate (FedAU, baseline "known participation statistics").
@@ -28,6 +30,8 @@ def known_statistics(
         local: local training; None is `Sgd` with its defaults.
         rates: participation rate p of each of the N clients, in (0, 1]. None takes those of the population.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -39,4 +43,4 @@ def known_statistics(
     ICLR 2024.
     """
     pieces = (KnownRates(rates), DivideByClients(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="known_statistics")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="known_statistics")

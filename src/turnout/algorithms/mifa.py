@@ -7,12 +7,19 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
 @ALGORITHMS.register
-def mifa(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def mifa(
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
     """Average the last updates of all clients, absent ones included (MIFA).
 
     ``u = mean_N(Y)``, where u is the direction of the server's step, and Y_n is the last update of client n, this
@@ -21,6 +28,8 @@ def mifa(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -29,4 +38,6 @@ def mifa(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also
 
     Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
     """
-    return compose(local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), also=also, name="mifa")
+    return compose(
+        local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="mifa"
+    )

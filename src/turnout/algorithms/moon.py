@@ -9,6 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Contrastive, Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -20,6 +21,7 @@ def moon(
     mu: float = 1.0,
     temperature: float = 0.5,
     server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average updates of local training with a contrastive term on representations (MOON).
@@ -39,6 +41,8 @@ def moon(
         mu: weight of the contrastive term, >= 0; see `Contrastive`.
         temperature: temperature of the contrastive term, > 0.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -51,4 +55,4 @@ def moon(
     Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
     pieces = (Contrastive(mu, temperature), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="moon")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="moon")

@@ -7,12 +7,17 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import RaFlora
 from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
 def raflora(
-    local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    ranks: tuple[int, ...] | str | None = None,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average products of low-rank adapters part by part, over the clients that train the part, and decompose them (raFLoRA).
 
@@ -23,6 +28,8 @@ def raflora(
         local: local training; None is `Sgd` with its defaults.
         ranks: ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
             `TruncatedRank`.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -32,4 +39,13 @@ def raflora(
     Reference: Wu, Hu, Min and Wang, "Preventing rank collapse in federated low-rank adaptation with client
     heterogeneity", 2026.
     """
-    return compose(local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), RaFlora(), also=also, name="raflora")
+    return compose(
+        local or Sgd(),
+        *of_ranks(ranks),
+        ByExamples(),
+        DivideBySum(),
+        RaFlora(),
+        cohort_size=cohort_size,
+        also=also,
+        name="raflora",
+    )

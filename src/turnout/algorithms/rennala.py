@@ -10,6 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -17,7 +18,11 @@ from turnout.pieces.weighting import DivideByParticipants
 @Defaults(pace={"name": "buffered", "max_staleness": 0})
 @ALGORITHMS.register
 def rennala(
-    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Average a fixed number of updates of the present model, and ignore stale ones (Rennala SGD).
 
@@ -31,6 +36,8 @@ def rennala(
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -40,4 +47,6 @@ def rennala(
     Reference: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a
     fixed computation model", NeurIPS 2023.
     """
-    return compose(local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="rennala")
+    return compose(
+        local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="rennala"
+    )

@@ -10,6 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -17,7 +18,11 @@ from turnout.pieces.weighting import DivideByParticipants
 @Defaults(pace={"name": "buffered", "buffer_size": 1, "max_staleness": 9})  # a bound to be tuned
 @ALGORITHMS.register
 def ringmaster(
-    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 1.0,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Take a step with every update that is not too stale, and ignore the others (Ringmaster ASGD).
 
@@ -33,6 +38,8 @@ def ringmaster(
     Args:
         local: local training; None is `Sgd` with its defaults.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
         also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
@@ -42,4 +49,11 @@ def ringmaster(
     Reference: Maranjyan, Tyurin and Richtarik, "Ringmaster ASGD: the first asynchronous SGD with optimal time
     complexity", ICML 2025.
     """
-    return compose(local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="ringmaster")
+    return compose(
+        local or Sgd(),
+        DivideByParticipants(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="ringmaster",
+    )

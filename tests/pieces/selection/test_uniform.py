@@ -1,12 +1,17 @@
 """Uniform cohorts without replacement."""
 
+import inspect
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import turnout as to
+from turnout.algorithms import ALGORITHMS
 from turnout.core.candidates import Candidates
 from turnout.core.random import stream
 from turnout.pieces.selection import Uniform
@@ -122,3 +127,51 @@ def test_cohort_larger_than_the_federation_is_refused():
 def test_empty_cohort_is_refused(cohort_size):
     with pytest.raises(ValueError, match=r"cohort_size: got .* needed a whole number >= 1"):
         Uniform(cohort_size)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(None, 6), (0.5, 3), (0.1, 1), (1.0, 6), (4, 4), (6, 6)],
+)
+@pytest.mark.parametrize("recipe", ["fedau", "fedprox", "ditto", "power_of_choice", "f3ast", "mifa", "fedadam", "moon"])
+def test_recipes_take_numbers_and_shares_of_clients(recipe, size, expected):
+    data = to.data.from_arrays(torch.rand(24, 3), torch.arange(24) % 2).split(to.partition.Iid(), num_clients=6)
+    algorithm = getattr(to, recipe)(cohort_size=size)
+    model = to.models.Mlp(hidden=(3,))
+    result = to.Experiment(data=data, model=model, algorithm=algorithm, rounds=2).run()
+    assert result.rounds["num_participants"].to_pylist() == [expected, expected]
+
+
+@pytest.mark.parametrize("recipe", ALGORITHMS)
+def test_every_recipe_takes_a_size_of_the_cohort(recipe):
+    size = inspect.signature(ALGORITHMS[recipe]).parameters["cohort_size"]
+    assert size.kind is inspect.Parameter.KEYWORD_ONLY
+    assert size.default is None or size.default == 10
+
+
+def test_default_size_fits_a_federation_with_fewer_clients_and_a_given_one_is_refused():
+    data = to.data.from_arrays(torch.rand(24, 3), torch.arange(24) % 2).split(to.partition.Iid(), num_clients=6)
+    run = to.Experiment(data=data, model=to.models.Logistic(), algorithm=to.ditto(), rounds=1)
+    assert run.run().rounds["num_participants"].to_pylist() == [6]
+    given = (
+        r"cohort_size: got 10, needed at most the number of clients, 6\. Write cohort_size=6, or None for all clients"
+    )
+    with pytest.raises(to.ConfigurationError, match=given):
+        replace(run, algorithm=to.ditto(cohort_size=10)).run()
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, 0.0, True, "all", float("nan")])
+def test_other_sizes_are_refused(size):
+    for kind in (Uniform, to.selection.WithReplacement, to.selection.ByGradientNorm):
+        with pytest.raises(
+            to.ConfigurationError, match=r"cohort_size: got .* needed a whole number >= 1.* None for all clients"
+        ):
+            kind(size)
+
+
+def test_shares_and_everyone_are_enlarged():
+    assert Uniform(0.5).enlarged(1.3).cohort_size == pytest.approx(0.65)
+    assert Uniform(0.9).enlarged(1.3).cohort_size is None
+    assert Uniform(None).enlarged(1.3).cohort_size is None
+    assert Uniform().enlarged(1.3).check(12) is None
+    assert Uniform(10).enlarged(1.3).cohort_size == 13

@@ -20,7 +20,7 @@ class Median(Coordinatewise, name="median"):
     Example:
         >>> import turnout as to
         >>> to.compose(to.aggregation.Median(), to.selection.Uniform(10))
-        Algorithm('custom': Uniform() -> Sgd() -> DivideByParticipants() -> Median() -> ServerSgd())
+        Algorithm('custom': Uniform(cohort_size=10) -> Sgd() -> DivideByParticipants() -> Median() -> ServerSgd())
 
     Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option
     I.
