@@ -27,7 +27,7 @@ def test_table_has_the_figures():
     text = gpu_page.section({"machine": {"device": "a GPU", "torch": "9.9"}, "figures": figures})
     assert "| workload | cohort | plain | cuda_graph | jax |" in text
     assert "| W2 | 25 | - | 1,234 | 9 |" in text
-    assert "Ten seeds of W2 as lanes of one cohort take 2.50 of one seed's rounds." in text
+    assert "A cohort ten times as large takes 2.50 times as long in W2." in text
     assert "- tests: passed True" in text
 
 
