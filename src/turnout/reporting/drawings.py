@@ -13,7 +13,8 @@ from turnout.reporting.partition_figure import partition_figure
 from turnout.results.column import APPEAL, COLUMNS, column_of
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
-from turnout.results.table import Row, by_labels
+from turnout.results.row import Row
+from turnout.results.table import by_labels
 from turnout.results.target import Target, accuracy_target
 
 if TYPE_CHECKING:

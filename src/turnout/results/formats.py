@@ -10,8 +10,9 @@ from html import escape
 
 from turnout.core.display import markdown_cell
 from turnout.results.column import COLUMNS, GAP, RESULTS, column_of
+from turnout.results.row import Row
 from turnout.results.statistics import Gap, Quartiles
-from turnout.results.table import Row, by_labels, caption, cells
+from turnout.results.table import by_labels, caption, cells
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},

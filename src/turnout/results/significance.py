@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turnout.results.column import GAP, column_of
+from turnout.results.row import Row
 from turnout.results.statistics import Gap, Quartiles, gap, holm
 from turnout.results.target import TO_TARGET
-
-if TYPE_CHECKING:
-    from turnout.results.table import Row
 
 LEVEL = 0.05
 """The level of tests: a difference is significant if its adjusted p-value is below."""

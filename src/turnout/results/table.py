@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group
@@ -24,38 +24,11 @@ from turnout.results.column import (
 )
 from turnout.results.influence import influence_figures
 from turnout.results.records import RunRecord, by_algorithm, client_split
+from turnout.results.row import Row
 from turnout.results.significance import better, legend
-from turnout.results.statistics import Measured, Quartiles, gap
+from turnout.results.statistics import Measured, gap
 from turnout.results.target import Target, costs
 from turnout.results.terminal import Cell, TextTable
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a comparison: the figures of an algorithm over seeds.
-
-    Attributes:
-        algorithm: name of the algorithm.
-        num_seeds: number of its runs.
-        figures: figures over seeds by column key.
-        costs: costs of reaching a target by column key.
-        by_seed: figures of each seed by column key.
-        stopped_by: column whose values ended one of its runs early, if any did.
-        window: number of last rounds over which final figures are means; None is the last tenth.
-    """
-
-    algorithm: str
-    num_seeds: int
-    figures: dict[str, Measured]
-    costs: Mapping[str, Quartiles] = field(default_factory=dict)
-    by_seed: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    window: int | None = None
-    stopped_by: str | None = None
-
-    def figure(self, key: str) -> Measured | Quartiles | None:
-        """Return a figure or a cost by its column key; None if it is missing."""
-        return self.figures.get(key) or self.costs.get(key)
-
 
 _METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
 """Metrics whose differences are tested; only the first one that the first algorithm has."""
