@@ -192,3 +192,11 @@ def test_run_in_which_nobody_took_part_is_an_error() -> None:
         ConfigurationError, match=r"no client took part in any of 5 rounds.*another availability than Trace"
     ):
         experiment.run()
+
+
+def test_private_runs_whose_participants_are_secret_end() -> None:
+    from turnout.simulation.stall import check_participation
+
+    history = to.History()
+    history.record(round=1, participants=None, num_participants=None)
+    check_participation(history, Trace(((0, 50, 60),)))

@@ -24,7 +24,9 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.t
 def texts(column: pa.ChunkedArray) -> list[str | None]:
     """Return cells as texts, None where they are missing: whole numbers as 1, booleans as true and false."""
     if pa.types.is_floating(column.type):
-        whole = [None if cell is None else int(cell) if cell == int(cell) else cell for cell in column.to_pylist()]
+        whole = [
+            None if cell is None else int(cell) if float(cell).is_integer() else cell for cell in column.to_pylist()
+        ]
         return [None if cell is None else str(cell) for cell in whole]
     return column.cast(pa.string()).to_pylist()
 
