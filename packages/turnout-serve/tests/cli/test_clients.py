@@ -23,7 +23,9 @@ RUN = (
 
 def test_administrator_lists_evaluates_and_bans_during_a_run(turnout, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN)
-    serve = command_line(tmp_path, "serve", *RUN, "--port", 0, "--min-clients", 2, "--folder", "run")
+    serve = command_line(
+        tmp_path, "serve", *RUN, "--port", 0, "--min-clients", 2, "--min-answers", 2, "--folder", "run"
+    )
     serve.wait_for(lambda: "serving at" in serve.output)
     url = re.findall(r"serving at (\S+)", serve.output)[0]
     joins = [
