@@ -33,7 +33,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     """
     if pace.forms_groups and algorithm.aggregation.phases:
         _check_groups(algorithm)
-        _check_group_size(pace, algorithm)
+    _check_sizes(pace, algorithm)
     if pace.steps_are_rounds:
         if isinstance(pace, Rounds) and pace.over_selection != 1.0:
             algorithm.selection.enlarged(pace.over_selection)
@@ -58,14 +58,19 @@ def _check_groups(algorithm: Algorithm) -> None:
         )
 
 
-def _check_group_size(pace: Pace, algorithm: Algorithm) -> None:
-    """Reject groups that are too small for a secure sum."""
+def _check_sizes(pace: Pace, algorithm: Algorithm) -> None:
+    """Reject cohorts and groups that are too small for a secure sum."""
     masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
-    if masking is not None and (size := pace.masks_together(masking.min_clients)) < masking.min_clients:
-        raise ConfigurationError(
-            f"group_size: got {size}, but a secure sum has at least {masking.min_clients} clients (min_clients), so none "
-            f"can ever be opened: write group_size={masking.min_clients} or more, or a smaller min_clients"
-        )
+    if masking is None:
+        return
+    least = masking.min_clients
+    sizes = {"cohort_size": getattr(algorithm.selection, "cohort_size", None), "group_size": pace.masks_together(least)}
+    for name, size in sizes.items():
+        if size is not None and size < least:
+            raise ConfigurationError(
+                f"{name}: got {size}, but a secure sum has at least {least} clients (min_clients), so none can ever be "
+                f"opened: write {name}={least} or more, or a smaller min_clients"
+            )
 
 
 def check_clock(pace: Pace, population: Population) -> None:

@@ -67,8 +67,6 @@ class PrivateRelease(MaskableSum, ABC):
         check_weights(algorithm)
         check_divisor(algorithm, self.cohort)
         check_count(algorithm, self)
-        if self.secure_sum is not None:
-            self.secure_sum.check_cohorts(algorithm)
         if self.sampling_rate is not None:
             check_coins(algorithm, self.sampling_rate)
         if self.sampled_from is not None:

@@ -110,9 +110,8 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         return Masking(self.code, self.threshold, self.min_clients, self.degree, self.weights)
 
     def fits(self, algorithm: Slots) -> None:
-        """Raise an error for algorithms that read more than one sum of updates, or whose cohorts are too small for one."""
+        """Raise an error for algorithms that read more than one sum of updates."""
         check_maskable(algorithm)
-        self.check_cohorts(algorithm)
 
     def init(self, federation: Federation) -> State:
         """Return an empty state.
@@ -123,15 +122,6 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         self.check_clients(federation.num_clients, "num_clients")
         self.code.check(min(self.cohort or federation.num_clients, federation.num_clients))
         return super().init(federation)
-
-    def check_cohorts(self, algorithm: Slots) -> None:
-        """Check that a sum over a cohort can be opened.
-
-        Raises:
-            ConfigurationError: if cohorts have fewer than `min_clients` clients.
-        """
-        if (size := getattr(algorithm.selection, "cohort_size", None)) is not None:
-            self.check_clients(size, "cohort_size")
 
     def check_clients(self, number: int, name: str) -> None:
         """Check that a sum can be opened.
