@@ -35,11 +35,11 @@ def test_too_few_clients_for_any_sum_are_refused(piece, least):
 @pytest.mark.parametrize("secure", [SecureSum(), PrivateSum(norm=0.5, cohort=2, secure=SecureSum(largest=1.0))])
 def test_cohorts_that_are_too_small_are_refused(secure):
     algorithm = to.average_participating(LOCAL, also=(to.selection.Uniform(2), secure))
-    run_of_two = to.Experiment(classification([4] * 8), to.models.Logistic(), algorithm, rounds=1)
+    data = classification([4] * 8)
     with pytest.raises(
         to.ConfigurationError, match=r"cohort_size: got 2, .*: write cohort_size=3 or more, or a smaller"
     ):
-        run_of_two.run()
+        to.Experiment(data, to.models.Logistic(), algorithm, rounds=1)
     with pytest.raises(to.ConfigurationError, match="cohort: got 2, but a secure sum has at least 3"):
         SecureSum(cohort=2)
 
