@@ -15,6 +15,7 @@ from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.core.numerics import default_settings
 from turnout.data.federated import FederatedData
+from turnout.data.preparation import Preparation
 from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import STATISTICS, Statistics, following
 from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
@@ -82,9 +83,23 @@ class Configuration:
         weights = "weights of examples" if self.data.train.weights is not None else None
         weights = "class_weights" if self.class_weights is not None else weights
         check_privacy(self.algorithm, self.population, self.pace, self.rounds, weights)
+        self._check_preparation()
         self._check_label_groups()
         self.named_metrics()
         check_device(self.device)
+
+    def _check_preparation(self) -> None:
+        """Reject a private run whose preparation was fitted to training rows, because it is published with the model."""
+        preparation = self.data.preparation
+        if self.algorithm.noised_privacy is None or preparation is None:
+            return
+        fitted = preparation.fitted if isinstance(preparation, Preparation) else (type(preparation.transform).__name__,)
+        if fitted:
+            raise ConfigurationError(
+                f"data: means, deviations or categories of {', '.join(fitted)} are computed from training rows and published "
+                "with the model, without noise: declare them in from_table (mean=, std=, categories={...}), or leave out "
+                "scale, missing='fill' and transform"
+            )
 
     def named_metrics(self) -> dict[str, Metric]:
         """Return the metrics by name; see `turnout.evaluation.metrics.named` for what is refused.

@@ -251,3 +251,31 @@ def test_declared_class_lists_are_kept() -> None:
         datasets.Dataset.from_dict({"x": [0.0, 1.0], "risk": [2, 0]}, features=features), label="risk"
     )
     assert (source.num_classes, source.y.tolist(), source.recipe["classes"]) == (3, [2, 0], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"scale": True}, "age"), ({"missing": "fill"}, "age"), ({"categories": ("sex",)}, "sex")],
+)
+def test_private_runs_refuse_statistics_of_training_rows(options, named):
+    """They are saved with the run and exported with the model, where one client's rows would change them without noise."""
+    table = {
+        "age": [61.0, 48.0, 55.0, 40.0],
+        "sex": ["f", "m", "f", "m"],
+        "ill": [0, 1, 1, 0],
+        "at": ["A", "A", "B", "B"],
+    }
+    table = table if "categories" in options else {name: table[name] for name in ("age", "ill", "at")}
+
+    def run(also, **options):
+        source = to.data.from_table(table, label="ill", client="at", **options)
+        algorithm = to.average_all(to.Sgd(lr=0.1, steps=1, batch_size=1), also=also)
+        return to.Experiment(source.split(to.partition.ById()), to.models.Logistic(), algorithm, rounds=2)
+
+    noise = (to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0),)
+    with pytest.raises(to.ConfigurationError, match=rf"of {named} are computed from training rows and published"):
+        run(noise, **options)
+    assert run((), **options)
+    declared = {"mean": {"age": 50.0}, "std": {"age": 10.0}}
+    declared |= {"categories": {"sex": ("f", "m")}} if "categories" in options else {}
+    assert run(noise, **declared)

@@ -25,6 +25,7 @@ class Columns:
         label, classes: name of the column of targets, and names of classes.
         scale: standardise numbers to mean 0 and standard deviation 1.
         fills: impute missing values.
+        inferred: names of the columns whose categories are those of the rows.
     """
 
     values: np.ndarray
@@ -33,6 +34,7 @@ class Columns:
     classes: tuple[str, ...] | None
     scale: bool
     fills: bool
+    inferred: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, parts: Sequence[pa.Table], columns: Sequence[PreparedColumn], **others: Any) -> Columns:
@@ -50,7 +52,8 @@ class Columns:
                 column, values = _one_hot(parts, column)
             read.append(values)
             known.append(column)
-        return cls(np.concatenate(read, axis=1), tuple(known), **others)
+        inferred = [one.name for one, other in zip(columns, known, strict=True) if one.values != other.values]
+        return cls(np.concatenate(read, axis=1), tuple(known), **others, inferred=tuple(inferred))
 
     def fitted(self, rows: np.ndarray) -> Preparation:
         """Return the preparation with means and standard deviations of `rows`.
@@ -63,7 +66,13 @@ class Columns:
             values = train[:, position]
             position += 1 if column.kind == "number" else len(column.values)
             columns.append(self._fitted(column, values) if column.kind == "number" else column)
-        return Preparation(tuple(columns), self.label, self.classes, self.fills)
+        known = zip(self.columns, columns, strict=True)
+        fitted = [
+            before.name
+            for before, after in known
+            if before.name in self.inferred or (before.mean is None and (after.mean, after.fill) != (None, None))
+        ]
+        return Preparation(tuple(columns), self.label, self.classes, self.fills, tuple(fitted))
 
     def _fitted(self, column: PreparedColumn, values: np.ndarray) -> PreparedColumn:
         """Return a column of numbers with its mean and standard deviation, where they are needed and not declared."""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,6 +90,7 @@ class Preparation:
         label: name of the column of targets.
         classes: names of classes 0, 1, ...; None for labels that are numbers already, or numbers to predict.
         fills: True if missing values are filled in: means of numbers, zeros for categories.
+        fitted: names of the columns whose means, deviations or categories were computed from training rows, and not declared.
 
     Example:
         >>> column = PreparedColumn("age", mean=50.0, std=10.0)
@@ -102,6 +103,7 @@ class Preparation:
     label: str
     classes: tuple[str, ...] | None = None
     fills: bool = False
+    fitted: tuple[str, ...] = field(default=(), compare=False)
 
     def __call__(self, table: Any) -> torch.Tensor:
         """Return the inputs of a table's rows, float32 ``[n, d]``; other columns are ignored.
