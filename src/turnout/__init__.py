@@ -96,6 +96,7 @@ __all__ = [
     "Population",
     "Result",
     "Sgd",
+    "Tune",
     "TurnoutError",
     "__version__",
     "ace",

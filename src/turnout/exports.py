@@ -8,6 +8,7 @@ from turnout.base.algorithm import Algorithm
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.comparison.compare import compare
 from turnout.comparison.sweep import sweep
+from turnout.comparison.tune import Tune
 from turnout.core import schedule
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
 from turnout.data import partition

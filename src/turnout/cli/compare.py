@@ -56,9 +56,14 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def conclude(
-    done: Mapping[Run, RunRecord], folder: Path, data: FederatedData, to_accuracy: float | None, report: bool
+    done: Mapping[Run, RunRecord],
+    folder: Path,
+    data: FederatedData,
+    to_accuracy: float | None,
+    report: bool,
+    tuning: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Print the table, and write the results and the report."""
+    """Print the table, and write the results and the report, with the lines of a search if there was one."""
     records = list(done.values())
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
     rows = comparison(records, target=target)
@@ -69,4 +74,5 @@ def conclude(
     write_tables(folder, {"results.csv": csv(rows)})
     if report:
         title = f"Comparison on {data.name}"
-        write_page(folder, lambda path: write_report(records, path, data=data, title=title, to_accuracy=to_accuracy))
+        options = {"data": data, "title": title, "to_accuracy": to_accuracy, "tuning": tuning}
+        write_page(folder, lambda path: write_report(records, path, **options))

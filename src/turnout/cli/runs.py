@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -169,16 +169,29 @@ def performing(
     Raises:
         Stopped: if they were stopped, with advice on how to resume them.
     """
-    with ExitStack() as stack:
-        if options.on is not None:
-            executor, several = stack.enter_context(executor_on(options.on, folder))
+    with (
+        resources_on(options, resources, folder) as performers,
+        display(total, not options.quiet, console()) as listener,
+    ):
+        yield performers, listener
+
+
+@contextmanager
+def resources_on(options: RunsOptions, resources: Resources, folder: Path) -> Iterator[Resources]:
+    """Yield the executor of ``--on`` in place of `resources`, or these if there is none.
+
+    Raises:
+        Stopped: if runs were stopped, with advice on how to resume them.
+    """
+    try:
+        if options.on is None:
+            yield resources
+            return
+        with executor_on(options.on, folder) as (executor, several):
             runs_per_job = several if options.runs_per_job is None else options.runs_per_job
-            resources = Resources(1, options.threads, executor, runs_per_job)
-        listener = stack.enter_context(display(total, not options.quiet, console()))
-        try:
-            yield resources, listener
-        except Stopped as stop:
-            raise Stopped(f"{stop}. Resume with the same command") from None
+            yield Resources(1, options.threads, executor, runs_per_job)
+    except Stopped as stop:
+        raise Stopped(f"{stop}. Resume with the same command") from None
 
 
 def perform(

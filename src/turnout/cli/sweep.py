@@ -13,17 +13,18 @@ from turnout.cli import layers
 from turnout.cli.console import say, show
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
+from turnout.cli.points import BEST, best_comparison, settings_of
 from turnout.cli.print_config import sweep_file_of
 from turnout.cli.runs import Plan, introduce, perform, performing, warn_of_dropped, write_page, write_tables
 from turnout.cli.runs_options import SweepOptions
 from turnout.cli.sections import as_table
-from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import grid_result, measure_of, points
 from turnout.core.checks import ConfigurationError, count, counted
+from turnout.record import storage
 from turnout.record.describe import flat
 from turnout.reporting.sweep_page import edge_note, write_sweep
 from turnout.results.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
@@ -43,6 +44,7 @@ class SweepPlan:
         seeds: seeds of the runs of each point.
         measure: measure to optimise.
         to_accuracy: target accuracy, if the measure is the number of rounds until it.
+        held_out: whether the first layer holds out validation examples for the sweep alone.
     """
 
     options: SweepOptions
@@ -51,6 +53,7 @@ class SweepPlan:
     seeds: list[int]
     measure: Measure
     to_accuracy: float | None
+    held_out: bool = False
 
     @classmethod
     def of(cls, options: SweepOptions) -> SweepPlan:
@@ -62,12 +65,18 @@ class SweepPlan:
         under = options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy)
         under += map(layers.override, options.overrides or ())
         axes = grid_of([layer.pop("grid", {}) for layer in under], options.grid or ())
-        if options.metric is None and not _mentions_validation(under, axes):
+        if held_out := options.metric is None and not _mentions_validation(under, axes):
             under.insert(0, {"data": {"validation_fraction": 0.1}})  # so that test examples do not choose
         whole = Layers.of(under)
         measure = measure_of(options.metric, whole.to_accuracy, is_validated(under))
         return cls(
-            options, under, axes, seeds_of(3 if whole.seeds is None else whole.seeds), measure, whole.to_accuracy
+            options,
+            under,
+            axes,
+            seeds_of(3 if whole.seeds is None else whole.seeds),
+            measure,
+            whole.to_accuracy,
+            held_out,
         )
 
     def plan(self, points: Mapping[str, Mapping[str, Any]]) -> Plan:
@@ -110,7 +119,7 @@ class SweepPlan:
 
         def tell(done: Mapping[Run, RunRecord], _: str = "") -> None:
             result = grid_result(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)
-            conclude(result, plan.folder, self.options.report)
+            self.conclude(result, plan.folder)
 
         perform(self.options, plan.runs(self.options.checkpoint_every), plan.folder, resources, tell)
 
@@ -130,7 +139,15 @@ class SweepPlan:
                 lambda name, point: self.plan({name: point}).settings[name], self.to_accuracy,
                 resources=resources, progress=listener,
             )  # fmt: skip
-        conclude(result, ends.folder, options.report)
+        self.conclude(result, ends.folder)
+
+    def conclude(self, result: Sweep, folder: Path) -> None:
+        """Print and write the results, and write the comparison of the best points."""
+        conclude(result, folder, self.options.report)
+        text = best_comparison(result, self.under[self.held_out :], self.options.algorithm, self.seeds)
+        path = folder / BEST
+        storage.replace_files({path: lambda part: part.write_text(text, "utf-8")})
+        say(f"compare the best on other seeds: turnout compare --config {path}")
 
 
 def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any] | Range]:
@@ -186,17 +203,6 @@ def _values(text: str) -> list[str]:
         else:
             values[-1] += letter
     return [value.strip() for value in values if value.strip()]
-
-
-def settings_of(under: Sequence[Table], algorithm: str | None, name: str, point: Mapping[str, Any]) -> Settings:
-    """Return the settings of one point."""
-    values = [layers.nested(axis.split("."), value) for axis, value in point.items() if axis != "algorithm"]
-    whole = Layers.of([*under, *values, {"name": name}])
-    recipe = point.get("algorithm", algorithm)
-    try:
-        return whole.settings(recipe) if recipe is not None else Settings.of(*whole.common)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{assignments(point)}: {error}") from error
 
 
 _VALIDATION = ("validation_fraction", "validation_clients")

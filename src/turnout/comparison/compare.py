@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cloudpickle
 
@@ -27,6 +28,9 @@ from turnout.experiment import Experiment
 from turnout.record import outer
 from turnout.results.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
+
+if TYPE_CHECKING:
+    from turnout.comparison.tune import Tune
 
 MOST_SEEDS = 10_000
 """The largest number of seeds; a larger one is an error."""
@@ -67,6 +71,7 @@ def compare(
     executor: Executor | None = None,
     runs_per_job: int = 1,
     devices: Sequence[str] = (),
+    tune: Tune | None = None,
 ) -> list[RunRecord]:
     """Run every experiment with every seed, and return the records ordered by experiment and seed.
 
@@ -92,6 +97,9 @@ def compare(
             start-ups of a few seconds.
         devices: local GPUs over which jobs are distributed, ``("cuda:0", "cuda:1")``, for experiments with
             ``device="cuda"``; `jobs` is then by default the number of GPUs.
+        tune: chooses options of each experiment with the same budget first (`Tune`). Experiments are then functions of the
+            seed and of one argument with a default for each axis, ``experiment(seed, lr=0.1)``. ``folder/tuned.json`` has
+            the choices and their cost.
 
     Raises:
         ConfigurationError: if experiments, seeds or jobs cannot be run: every experiment is built with its first seed
@@ -104,6 +112,11 @@ def compare(
     resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices))
     check_runs(runs, resources)
     check_experiments(first_of(runs))
+    if tune is not None:
+        reported = list(dict.fromkeys(run.seed for run in runs))
+        tuned = tune.choose(experiments, reported, target, resources, progress)
+        chosen = {name: partial(make, **tuned[name].values) for name, make in experiments.items()}
+        runs = runs_of(chosen, reported, target, checkpoint_every)
     return list(perform_all(runs, target, resources, progress).values())
 
 
@@ -194,7 +207,7 @@ def runs_of(
     Raises:
         ConfigurationError: if seeds, names or experiments cannot be run.
     """
-    numbers = _numbers(seeds)
+    numbers = numbers_of(seeds)
     if not experiments:
         raise ConfigurationError("there is nothing to compare: give at least one experiment")
     for name, make in experiments.items():
@@ -226,7 +239,7 @@ def _check_folders(names: Iterable[str]) -> None:
             )
 
 
-def _numbers(seeds: int | Iterable[int]) -> list[int]:
+def numbers_of(seeds: int | Iterable[int]) -> list[int]:
     """Return the seeds, from their number or from themselves."""
     if isinstance(seeds, int):
         count("seeds", seeds)

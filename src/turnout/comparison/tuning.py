@@ -91,7 +91,7 @@ class Search:
     _figures: dict[tuple[Point, int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        count("rounds", self.rounds, least=4)
+        count("rounds", self.rounds)
         count("budget", self.budget)
         if not self.seeds:
             raise ConfigurationError(

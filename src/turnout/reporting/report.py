@@ -61,6 +61,7 @@ def write_report(
     window: int | None = None,
     environment: Mapping[str, str] | None = None,
     to_accuracy: float | None = None,
+    tuning: Sequence[Sequence[str]] = (),
 ) -> Path:
     """Write the report of `records` to `path` atomically, and return the path.
 
@@ -72,6 +73,8 @@ def write_report(
         window: rounds over which final figures are means (see `History.final`).
         environment: environment of the runs; by default that of this process.
         to_accuracy: an accuracy from 0 to 1, to show the cost of reaching it.
+        tuning: for each algorithm that was tuned its name, the chosen values with their ranges, their figure on validation
+            examples, and the client updates of the search.
 
     Raises:
         ConfigurationError: if there are no runs, or matplotlib or Jinja2 is not installed.
@@ -109,6 +112,7 @@ def write_report(
         client_drawings=of_clients(records, rows),
         holdings=holdings(records, data),
         settings=settings(records),
+        tuning=tuning,
         environment=environment_of() if environment is None else environment,
     )
     return write_page(path, page)

@@ -20,6 +20,7 @@ turnout compare fedau fedau_inf fedau_inf.algorithm=fedau fedau_inf.cutoff=none
 turnout compare fedavg average_participating --to-accuracy 0.8
 turnout compare examples/patient.py:patient fedstaleweight fedbuff
 turnout compare --config examples/demo.toml --jobs 2
+turnout compare fedau average_all --rounds 300 --seeds 5 --tune 100000
 turnout compare --config examples/demo.toml --on slurm:partition=cpu,time=60 --folder /shared/demo
 """,
     "The same command resumes where it was stopped, and does not repeat finished runs. Several instances, also on several "
@@ -41,6 +42,11 @@ class CompareOptions(PreviewOptions, RunsOptions, ExperimentOptions):
         "Also report the rounds, bytes and simulated seconds until this accuracy was reached, e.g. 0.8.",
         "SHARE", panel=OUTCOME,
     )  # fmt: skip
+    tune: int | None = option(
+        "First tune the step sizes of each algorithm with this number of client updates, by validation examples of other "
+        "seeds.",
+        "UPDATES",
+    )  # fmt: skip
 
 
 @command(CompareOptions, EPILOG)
@@ -49,7 +55,7 @@ def compare(options: CompareOptions) -> None:
 
     For each seed, all algorithms have the same clients, data, initial model and participation.
     """
-    from turnout.cli import runs
+    from turnout.cli import runs, tune
     from turnout.cli.compare import conclude, planned
     from turnout.cli.console import show
     from turnout.cli.dry_run import planned_of_all
@@ -72,7 +78,13 @@ def compare(options: CompareOptions) -> None:
         what = f"{counted(len(settings), 'algorithm')}, {counted(len(plan.seeds), 'seed')}"
         runs.introduce(what, settings.values(), data)
 
+    tuned = {}
+    if options.tune is not None:
+        with runs.resources_on(options, resources, target) as performers:
+            plan, tuned = tune.tuned_plan(plan, options.tune, performers, not options.quiet)
+        tune.tell(plan, tuned, whole)
+
     def tell(done: Any, _: str = "") -> None:
-        conclude(done, target, data, whole.to_accuracy, options.report)
+        conclude(done, target, data, whole.to_accuracy, options.report, tune.lines_of(tuned))
 
     runs.perform(options, plan.runs(options.checkpoint_every), target, resources, tell)
