@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,18 @@ def test_guide_lists_every_recipe():
 if __name__ == "__main__":
     before, _, after = GUIDE.read_text("utf-8").partition(HEAD)
     GUIDE.write_text(before + _table() + after.partition("\n\n")[2], "utf-8")
+
+
+@pytest.mark.parametrize("package", ["flwr", "turnout_serve"])
+@pytest.mark.parametrize(
+    "use", ["turnout_flower.mod", "turnout_flower.Rule(to.fedavg(), folder='run').start(None, None)"]
+)
+def test_missing_packages_are_named_with_the_command_that_installs_them(package: str, use: str, tmp_path: Path) -> None:
+    """A module that is None in `sys.modules` is one that is not installed."""
+    code = f"import sys; sys.modules[{package!r}] = None; import turnout as to; import turnout_flower; {use}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    command = "pip install . ./packages/turnout-serve ./packages/turnout-flower in a clone of turnout"
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == f"ModuleNotFoundError: turnout_flower needs {package}, which is not installed: {command}"
+    assert not (tmp_path / "run").exists()

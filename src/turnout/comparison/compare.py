@@ -23,6 +23,7 @@ from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
 from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
 from turnout.core.device import check_gpus
+from turnout.core.system import check_path
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
 from turnout.record import outer
@@ -220,6 +221,7 @@ def runs_of(
             )
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
+        check_path(run_folder(folder, name, numbers[0]))
     _check_folders(experiments)
     return [
         Run(name, seed, make, run_folder(folder, name, seed), checkpoint_every, group)

@@ -1,4 +1,4 @@
-"""Flush and replace files, and query memory and processors, portably.
+"""Check paths, flush and replace files, and query memory and processors, portably.
 
 Windows cannot flush a file that was opened for reading, cannot open a folder, and cannot replace or delete an open file.
 """
@@ -16,6 +16,8 @@ from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from turnout.core.checks import ConfigurationError, refuse
+
 WINDOWS = sys.platform == "win32"
 
 BINARY: int = getattr(os, "O_BINARY", 0)
@@ -25,6 +27,48 @@ _PATIENCE, _PAUSE = 2.0, 0.02  # seconds
 
 _NO_FOLDERS = {errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP}
 """Errors of file systems that flush files and no folders, such as shares of a virtual machine's host."""
+
+
+def check_path(path: Path) -> None:
+    """Check that the system accepts a path, whether or not it exists.
+
+    Raises:
+        ConfigurationError: if one of its names or the whole is too long, or if it has a null character.
+    """
+    whole = path.absolute()
+    there = Path(whole.anchor)
+    try:
+        _look(whole)
+        for name in whole.parts[1:]:  # the system reports no long name below a folder that does not exist
+            if _look(there / name):
+                there = there / name
+    except ValueError:
+        raise refuse("path", given=str(path), needed="a path without null characters") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise too_long(path) from None
+
+
+def _look(path: Path) -> bool:
+    """Return True if a path exists.
+
+    Raises:
+        OSError: if it can neither be read nor be missing, such as a name that is too long.
+        ValueError: if it has a null character.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.lstat()
+        return True
+    return False
+
+
+def too_long(path: Path) -> ConfigurationError:
+    """Return the error for a path that is too long for the system."""
+    longest = max(len(os.fsencode(name)) for name in path.parts)
+    return ConfigurationError(
+        f"the name {str(path)[:60]!r}... is too long: its longest part has {longest:,} bytes. Most systems allow 255, "
+        "and about 4,000 for the whole path: give a shorter name"
+    )
 
 
 def flush(file: int) -> None:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from turnout.core.checks import CheckpointError
+from turnout.core.system import check_path
 from turnout.record import contents, storage
 from turnout.record.contents import Contents, Unreadable, Whole
 
@@ -59,7 +60,12 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
 
 
 def exists(folder: Path) -> bool:
-    """Return True if the folder has a checkpoint, damaged or not."""
+    """Return True if the folder has a checkpoint, damaged or not.
+
+    Raises:
+        ConfigurationError: if the system does not accept its path.
+    """
+    check_path(folder)
     return any((folder / name).exists() for name in (FILE, PREVIOUS))
 
 

@@ -6,10 +6,11 @@ their values, and errors name the file and the field.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turnout.core.checks import LARGEST_COUNT, CheckpointError, TurnoutError, check_plain, wrong_field
-from turnout.core.system import BINARY
+from turnout.core.system import BINARY, check_path, too_long
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
 """A non-negative integer within the range of an array's size."""
@@ -113,6 +114,28 @@ def readable(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise Unreadable.of(path, error) from error
+
+
+@contextmanager
+def writable(paths: Iterable[Path]) -> Iterator[None]:
+    """Convert errors of the system to an error that names the files.
+
+    Raises:
+        ConfigurationError: if the system does not accept a path.
+        CheckpointError: if files cannot be written.
+    """
+    paths = list(paths)
+    for path in paths:
+        check_path(path)
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # of a temporary file, whose name is longer
+            raise too_long(max(paths, key=lambda path: len(path.name))) from error
+        names = ", ".join(str(path) for path in paths)
+        raise CheckpointError(
+            f"cannot write {names}: {error}. The previous files are unchanged: free some space or give another folder"
+        ) from error
 
 
 def check_regular(path: Path) -> None:

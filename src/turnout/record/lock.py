@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +23,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from turnout.core import system
 from turnout.core.checks import CheckpointError
 from turnout.record import outer
+from turnout.record.contents import writable
 from turnout.record.outer import FolderGone, is_same
 
 PARTS = ".parts"
@@ -193,7 +194,12 @@ if sys.platform != "win32":
 
 
 def in_use(folder: Path) -> bool:
-    """Return True if another process has locked a folder. Reads alone."""
+    """Return True if another process has locked a folder. Reads alone.
+
+    Raises:
+        ConfigurationError: if the system does not accept its path.
+    """
+    system.check_path(folder)
     file = folder / _LOCK
     if folder.resolve() in _files or not file.exists():
         return False
@@ -276,15 +282,3 @@ def _clear(folder: Path) -> None:
     for pattern in (".tmp*", ".*.part"):
         for left in folder.glob(pattern):
             left.unlink(missing_ok=True)
-
-
-@contextmanager
-def writable(paths: Iterable[Path]) -> Iterator[None]:
-    """Convert errors of the system to an error that names the files."""
-    try:
-        yield
-    except OSError as error:
-        names = ", ".join(str(path) for path in paths)
-        raise CheckpointError(
-            f"cannot write {names}: {error}. The previous files are unchanged: free some space or give another folder"
-        ) from error

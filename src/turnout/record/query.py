@@ -13,9 +13,9 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.record import checkpoint, saved, stopped, storage
+from turnout.record.contents import writable
 from turnout.record.evaluations import Evaluations
 from turnout.record.figures import Figures
-from turnout.record.lock import writable
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS

@@ -14,7 +14,8 @@ from typing import Any
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
 from turnout.record import contents
-from turnout.record.lock import PARTS, create, writable
+from turnout.record.contents import writable
+from turnout.record.lock import PARTS, create
 
 DIGESTS = "SHA256SUMS"
 """The list of digests, as ``sha256sum --check SHA256SUMS`` reads it."""

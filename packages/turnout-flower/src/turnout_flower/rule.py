@@ -18,6 +18,7 @@ from turnout.record.describe import describe
 from turnout.record.environment import save_description
 from turnout_flower.arrays import Arrays
 from turnout_flower.options import Options
+from turnout_flower.requirements import required
 from turnout_serve.server.journal.recovery import opened
 from turnout_serve.server.run.setting import RunSetting, norm_limit
 from turnout_serve.wire.format import WireError, encode
@@ -87,12 +88,14 @@ class Rule(Options):
         Raises:
             CheckpointError: if the folder holds another run, or cannot be written.
             Diverged: if ten consecutive steps had no usable report.
+            ModuleNotFoundError: if Flower is not installed.
         """
-        from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
-        from flwr.serverapp.strategy import Result  # pyright: ignore[reportMissingImports]
+        with required():
+            from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
+            from flwr.serverapp.strategy import Result  # pyright: ignore[reportMissingImports]
 
-        from turnout_flower.grid import GridServer
-        from turnout_flower.replies import formats
+            from turnout_flower.grid import GridServer
+            from turnout_flower.replies import formats
 
         count("num_rounds", num_rounds)
         positive("timeout", timeout)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
+from turnout.record.contents import writable
 from turnout.record.describe import describe, differences
-from turnout.record.lock import writable
 from turnout.record.storage import json_writer, read_json, replace_files
 
 

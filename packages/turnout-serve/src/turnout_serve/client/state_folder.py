@@ -56,7 +56,7 @@ def _writes(
 
     @wraps(method)
     def named(self: StateFolder, *arguments: Arguments.args, **options: Arguments.kwargs) -> None:
-        with lock.writable([self.folder]):
+        with contents.writable([self.folder]):
             method(self, *arguments, **options)
 
     return named
