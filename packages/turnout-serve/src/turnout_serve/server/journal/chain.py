@@ -30,7 +30,7 @@ def link(before: str, entry: Entry) -> str:
 
     >>> one = Entry(1, 0.5, 0.0, "enrol", 0, None, "ab", {"name": "north"})
     >>> link(first_link("r"), one)[:16]
-    'd1cbd3c4c5f95a3c'
+    '7ef02b9d2e52e772'
     """
     fields = [entry.number, entry.time, entry.wall, entry.kind, entry.client, entry.task, entry.digest, entry.data]
     content = json.dumps([before, *fields], sort_keys=True, separators=(",", ":"))

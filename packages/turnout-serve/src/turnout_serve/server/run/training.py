@@ -119,7 +119,7 @@ def _layers(module: nn.Module) -> list[dict[str, Any]]:
         _Indescribable: if it is not a sequence of known layers.
     """
     if is_plain(module, (nn.Sequential,)):
-        return [layer for child in module for layer in _layers(child)]
+        return [layer for child in module.children() for layer in _layers(child)]
     describe = next((function for kind, function in _KINDS.items() if is_plain(module, (kind,))), None)
     if describe is None:
         raise _Indescribable(f"the model holds {type(module).__name__}")
