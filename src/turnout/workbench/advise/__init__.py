@@ -1,0 +1,1 @@
+"""Advise on a rule from the participation that was seen and the rows of the benchmark."""

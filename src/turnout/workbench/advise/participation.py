@@ -1,0 +1,131 @@
+"""Measure who took part when: rates, their spread, bursts, absences and drift."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turnout.core.checks import DataError
+from turnout.experiment import Experiment
+from turnout.population.availability.intervals import read_intervals
+from turnout.result import load
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Figures of the participation of clients, without labels.
+
+    Attributes:
+        num_clients: number of clients that took part at least once.
+        rounds: number of rounds.
+        rate: mean over clients of the share of rounds.
+        spread: standard deviation of the rates over clients, divided by their mean.
+        burst: mean number of consecutive rounds of a visit.
+        absence: median over clients of the longest absence, as a share of the rounds.
+        drift: mean over clients of the difference of their rates in both halves, divided by the mean rate.
+        absent: share of clients that are absent in more than 80 % of the rounds.
+        staleness: mean number of rounds between two participations of a client.
+    """
+
+    num_clients: int
+    rounds: int
+    rate: float
+    spread: float
+    burst: float
+    absence: float
+    drift: float
+    absent: float
+    staleness: float
+
+    @classmethod
+    def of(cls, present: np.ndarray) -> Participation:
+        """Measure a matrix ``[clients, rounds]`` of participation.
+
+        >>> Participation.of(np.array([[1, 1, 0, 0], [0, 0, 0, 1]], bool)).burst
+        1.5
+
+        Raises:
+            DataError: if nobody took part, or there are fewer than two rounds.
+        """
+        present = present[present.any(axis=1)]
+        if not len(present) or present.shape[1] < 2:
+            raise DataError(
+                f"participation: got {len(present)} clients that took part in {present.shape[1]} rounds, needed at least "
+                "one client and two rounds"
+            )
+        num_clients, rounds = present.shape
+        rates, half = present.mean(axis=1), rounds // 2
+        changes = np.diff(np.pad(present.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+        visits = int((changes == 1).sum())
+        drift = np.abs(present[:, :half].mean(axis=1) - present[:, half:].mean(axis=1)).mean()
+        return cls(
+            num_clients,
+            rounds,
+            rate=float(rates.mean()),
+            spread=float(rates.std() / rates.mean()),
+            burst=float(present.sum() / visits),
+            absence=float(np.median([_longest(row) for row in ~present]) / rounds),
+            drift=float(drift / rates.mean()),
+            absent=float((rates < 0.2).mean()),
+            staleness=_staleness(present),
+        )
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The figures that are compared with those of cells; rates and bursts by their logarithms."""
+        return np.array([np.log(self.rate), self.spread, np.log(self.burst), self.absence, self.drift])
+
+    def lines(self) -> list[str]:
+        """Return the figures as lines of text."""
+        names = {
+            "num_clients": "clients that took part", "rounds": "rounds", "rate": "mean rate", "spread": "spread of rates",
+            "burst": "rounds of a visit", "absence": "longest absence (share of rounds)", "drift": "drift of rates",
+            "absent": "clients absent in more than 80 % of rounds", "staleness": "rounds between participations",
+        }  # fmt: skip
+        return [f"{names[name]}: {value:.3g}" for name, value in asdict(self).items()]
+
+
+def present_in(path: Path) -> np.ndarray:
+    """Return the participation ``[clients, rounds]`` of a run's folder, or of a CSV or Parquet file with client, from, to.
+
+    Raises:
+        CheckpointError, DataError: if there is no run, or a file is unreadable.
+    """
+    if path.is_dir():
+        table = load(path).participation
+        client, start = (table[name].to_numpy() for name in ("client", "round"))
+        start = start - (start.min() if len(start) else 0)
+        end = start + 1
+    else:
+        client, start, end = read_intervals(str(path), "trace", None)
+    if not len(client):
+        raise DataError(f"{path}: nobody took part")
+    names, row = np.unique(client, return_inverse=True)
+    present = np.zeros((len(names), int(end.max())), bool)
+    for index, first, last in zip(row, start, end, strict=True):
+        present[index, int(first) : int(last)] = True
+    return present
+
+
+def available_in(experiment: Experiment) -> np.ndarray:
+    """Return the availability ``[clients, rounds]`` of an experiment."""
+    data = experiment.data
+    counts = data.label_counts() if data.has_labels else None
+    bound = experiment.population.availability.bind(data.num_clients, counts, experiment.seed)
+    everyone = np.arange(data.num_clients)
+    return np.stack([bound.available(everyone, round) for round in range(experiment.rounds)], axis=1)
+
+
+def _longest(row: np.ndarray) -> int:
+    """Return the length of the longest run of True."""
+    edges = np.flatnonzero(np.diff(np.pad(row.astype(np.int8), 1)))
+    return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def _staleness(present: np.ndarray) -> float:
+    """Return the mean difference of two consecutive rounds of a client; NaN if no client came back."""
+    clients, rounds = np.nonzero(present)
+    gaps = np.diff(rounds)[np.diff(clients) == 0]
+    return float(gaps.mean()) if len(gaps) else float("nan")
