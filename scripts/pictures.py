@@ -130,9 +130,8 @@ def draw_accuracy(axes: "Axes", records: "list[RunRecord]") -> None:
     groups = by_algorithm(records)
     for colour, (algorithm, name) in zip(PALETTE, NAMES.items(), strict=False):
         samples = [record.history.column("test_accuracy_of_8_9") for record in groups[algorithm]]
-        rounds, mean, deviation = band(samples, window=30)
-        low, high = 100 * (mean - deviation), 100 * (mean + deviation)
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.12, linewidth=0)
+        rounds, low, mean, high = band(samples, window=30)
+        axes.fill_between(rounds, 100 * low, 100 * high, color=colour, alpha=0.12, linewidth=0)
         axes.plot(rounds, 100 * mean, color=colour, linewidth=1.8, label=name)
     axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc="lower right")
     axes.set_ylim(0, 100)
