@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cloudpickle
 
@@ -21,6 +20,7 @@ from turnout.comparison.jobs import Jobs, perform_in, perform_in_sequence
 from turnout.comparison.processes import Processes
 from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
+from turnout.comparison.tuning import Tuner
 from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
 from turnout.core.device import check_gpus
 from turnout.core.system import check_path
@@ -29,9 +29,6 @@ from turnout.experiment import Experiment
 from turnout.record import outer
 from turnout.results.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
-
-if TYPE_CHECKING:
-    from turnout.comparison.tune import Tune
 
 MOST_SEEDS = 10_000
 """The largest number of seeds; a larger one is an error."""
@@ -72,7 +69,7 @@ def compare(
     executor: Executor | None = None,
     runs_per_job: int = 1,
     devices: Sequence[str] = (),
-    tune: Tune | None = None,
+    tune: Tuner | None = None,
 ) -> list[RunRecord]:
     """Run every experiment with every seed, and return the records ordered by experiment and seed.
 
@@ -98,9 +95,9 @@ def compare(
             start-ups of a few seconds.
         devices: local GPUs over which jobs are distributed, ``("cuda:0", "cuda:1")``, for experiments with
             ``device="cuda"``; `jobs` is then by default the number of GPUs.
-        tune: chooses options of each experiment with the same budget first (`Tune`). Experiments are then functions of the
-            seed and of one argument with a default for each axis, ``experiment(seed, lr=0.1)``. ``folder/tuned.json`` has
-            the choices and their cost.
+        tune: a `turnout.Tune`, which chooses options of each experiment with the same budget first. Experiments are then
+            functions of the seed and of one argument with a default for each axis, ``experiment(seed, lr=0.1)``.
+            ``folder/tuned.json`` has the choices and their cost.
 
     Raises:
         ConfigurationError: if experiments, seeds or jobs cannot be run: every experiment is built with its first seed
