@@ -226,16 +226,23 @@ def test_invalid_searches_are_refused_at_the_start(turnout: Turnout, grid: str, 
         (("data.validation_fraction=0.25",), 0.25, False),
         (("data.validation_fraction=0",), 0, True),
         (("--metric", "test_accuracy"), None, True),
+        (("--metric", "test_loss"), None, True),
+        (("--metric", "average test_loss", "data.validation_fraction=0.25"), 0.25, True),
+        (("--metric", "validation_loss", "data.validation_fraction=0.25"), 0.25, False),
+        (("--to-accuracy", "0.01"), 0.1, False),
+        (("--to-accuracy", "0.01", "data.validation_fraction=0"), 0, True),
         (("--metric", "train_loss"), None, False),
     ],
 )
 def test_selection_uses_validation_by_default(
     turnout: Turnout, small: Sequence[str], options: tuple[str, ...], fraction: float | None, by_test: bool
 ) -> None:
-    command = ("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report")
+    command = ("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1)
     result = turnout(*command, *small, *options)
     assert result.exit_code == 0, result.output
     settings = json.loads(Path("runs/sweep-digits/lr-0.1/seed-0/settings.json").read_text())
     assert settings["data"].get("validation_fraction") == fraction
     assert ("chosen by test examples" in result.stderr) is by_test
-    assert ("of the best: " in result.stdout) is (fraction not in (None, 0))
+    assert ("chosen by test examples" in Path("runs/sweep-digits/report.html").read_text()) is by_test
+    by_validation = fraction not in (None, 0) and not by_test and "--to-accuracy" not in options
+    assert ("of the best: " in result.stdout) is by_validation

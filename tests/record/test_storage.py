@@ -20,7 +20,7 @@ from tests.tiny import classification, recipe
 import turnout as to
 from turnout import AfterRound, CheckpointError
 from turnout.comparison.folders import is_finished, load_record
-from turnout.record import checkpoint, lock, storage
+from turnout.record import checkpoint, contents, lock, storage
 
 LOGISTIC = to.models.Logistic()
 
@@ -255,6 +255,7 @@ def test_file_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypatc
     with monkeypatch.context() as broken:
         for method in ("open", "read_bytes"):
             broken.setattr(Path, method, failing(getattr(Path, method)))
+        broken.setattr(contents, "open_regular", failing(contents.open_regular))
         with pytest.raises(CheckpointError, match=rf"{name} cannot be read \(Input/output error\): check the disk"):
             stopped.run(tmp_path, resume=True)
     stopped.run(tmp_path, resume=True)

@@ -26,7 +26,7 @@ from turnout.comparison.sweep import grid_result, measure_of, points
 from turnout.core.checks import ConfigurationError, count, counted
 from turnout.record import storage
 from turnout.record.describe import flat
-from turnout.reporting.sweep_page import edge_note, write_sweep
+from turnout.reporting.sweep_page import edge_note, test_note, write_sweep
 from turnout.results.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.results.measure import Measure
 from turnout.results.range import Range
@@ -230,12 +230,7 @@ def conclude(result: Sweep, folder: Path, report: bool) -> None:
         title = f"{len(result.points)} {what} over {' and '.join(result.axes)}"
         write_page(folder, lambda path: write_sweep(result, path, title))
     _tell_best(result)
-    if result.measure.metric == "test_accuracy" or (result.measure.metric is None and not result.is_validated):
-        say(
-            "chosen by test examples, whose accuracies are now biased: use data.validation_fraction=0.1 without --metric",
-            style="yellow",
-        )
-    if note := edge_note(result):
+    for note in filter(None, (test_note(result), edge_note(result))):
         say(note, style="yellow")
     if isinstance(result, Search) and result.failures:
         name, why = next(iter(result.failures.items()))

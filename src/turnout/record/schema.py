@@ -86,6 +86,15 @@ SPENT: Mapping[str, tuple[str, ...]] = {**COSTS, "bytes_up": ("bytes_up",)}
 """The quantities against which curves are drawn, beside rounds: costs, and the bytes that clients send."""
 
 
+def is_of_test_examples(metric: str) -> bool:
+    """Return whether a column has figures of test examples, of all clients or of some.
+
+    >>> is_of_test_examples("test_accuracy_of_0_1"), is_of_test_examples("validation_accuracy")
+    (True, False)
+    """
+    return "test" in metric.split("_") or metric.endswith(("client_accuracy", "preferred_accuracy"))
+
+
 def less_is_better(metric: str) -> bool:
     """Return whether lower values of a column are better: true of losses, errors, norms and costs, false of accuracies."""
     return metric.endswith(("loss", "rmse", "mae", "perplexity", "error", "norm", "seconds")) or metric.startswith(

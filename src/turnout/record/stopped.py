@@ -7,6 +7,7 @@ from typing import Any
 
 from turnout.record import storage
 from turnout.record.contents import Contents, Whole
+from turnout.record.schema import is_of_test_examples
 
 FILE = "stopped.json"
 """The file with the end of a run that a callback, or the privacy budget, ended early."""
@@ -36,7 +37,7 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 def explain(column: str) -> str:
     """Say that test examples ended a run, and what to do instead; empty for other columns."""
-    if not column.startswith("test_"):
+    if not is_of_test_examples(column):
         return ""
     return (
         f"the {column.replace('_', ' ')} ended the run, so figures of test examples are biased: hold out validation "

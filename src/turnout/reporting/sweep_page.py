@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turnout.record.schema import is_of_test_examples
 from turnout.reporting.curves import curves
 from turnout.reporting.grid_figure import grid_figure, search_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.settings import environment, settings
 from turnout.results.grid import Search, Sweep, assignments, caption, cells, titles
 from turnout.results.names import name_of
+from turnout.results.target import accuracy_target
 
 MOST_LINES = 5
 """The number of points whose curves are plotted."""
@@ -28,6 +30,7 @@ def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
         title=title,
         heading="Every trial" if isinstance(sweep, Search) else "Every point of the grid",
         lead=f"Best by {sweep.measure.title}: {assignments(sweep.best)}, {sweep.scores[best].text}. {edge_note(sweep)}",
+        biased=test_note(sweep),
         map=_map(sweep),
         titles=titles(sweep),
         lines=[
@@ -39,6 +42,19 @@ def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
         environment=environment(),
     )
     return write_page(path, page)
+
+
+def test_note(sweep: Sweep) -> str:
+    """Return a warning if figures of test examples chose the best point; empty otherwise."""
+    metric = sweep.measure.metric
+    if metric is None and sweep.to_accuracy is not None:
+        metric = accuracy_target(sweep.all_records, sweep.to_accuracy).metric
+    if metric is None or not is_of_test_examples(metric):
+        return ""
+    return (
+        f"The best was chosen by test examples ({name_of(metric)}), so figures of test examples are biased: hold out "
+        "validation examples (validation_fraction=0.1 in split, or data.validation_fraction=0.1), which choose by default."
+    )
 
 
 def edge_note(sweep: Sweep) -> str:
