@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import turnout as to
 from turnout import (
     ALGORITHMS,
     AfterRound,
@@ -25,6 +27,7 @@ from turnout import (
     fedavg,
     models,
 )
+from turnout.core.other_names import _INSTEAD
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.population.availability import Bernoulli, Markov
 from turnout.record import checkpoint
@@ -245,8 +248,8 @@ def test_checkpoints_follow_their_intervals(tiny, tmp_path):
     ("options", "message"),
     [
         ({"data": np.zeros((3, 2))}, r"(?s)data must be a FederatedData, got .*write data.split\(...\)"),
-        ({"algorithm": fedau}, "algorithm must be a Algorithm, got <function fedau"),
-        ({"algorithm": "fedau"}, "algorithm must be a Algorithm, got 'fedau'"),
+        ({"algorithm": fedau}, "algorithm must be an Algorithm, got <function fedau"),
+        ({"algorithm": "fedau"}, "algorithm must be an Algorithm, got 'fedau'"),
         ({"population": Markov()}, r"population must be a Population, got Markov\("),
         ({"model": models.Mlp}, "model must be a ModelSpec or a torch.nn.Module, got <class .*Mlp"),
         ({"model": None}, "model must be a ModelSpec"),
@@ -303,3 +306,47 @@ def test_incompatible_algorithm_is_refused_before_writing(tiny, tmp_path):
     with pytest.raises(ConfigurationError, match="cohort_size: got 9"):
         experiment.run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("num_rounds", r"rounds=100"),
+        ("learning_rate", r"algorithm=to.fedavg\(local=to.Sgd\(lr=0.1\)\)"),
+        ("fraction_train", r"algorithm=to.fedavg\(cohort_size=10\)"),
+        ("strategy", r"algorithm=to.fedavg\(\)"),
+    ],
+)
+def test_names_of_other_programs_lead_to_ours(tiny, name, instead):
+    """Also where required arguments are missing, and in `replace`."""
+    message = rf"Experiment\(\) got an unexpected keyword argument '{name}': write {instead} instead"
+    for make in (Experiment, lambda **options: replace(Experiment(tiny, to.models.Logistic(), to.fedavg()), **options)):
+        with pytest.raises(TypeError, match=message):
+            make(**{name: 3})
+
+
+def test_what_is_suggested_for_other_names_can_be_written():
+    """Each suggestion is an argument of an experiment, and evaluates."""
+    names = {"to": to, "source": to.data.digits()}
+    for text in set(_INSTEAD.values()):
+        name, _, value = text.partition("=")
+        assert name in signature(Experiment).parameters
+        eval(value, names)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "fedau"}, r"algorithm must be an Algorithm, got 'fedau': write to\.fedau\(\)$"),
+        ({"algorithm": to.mifa}, r"algorithm must be an Algorithm, got <function mifa.*>: write to\.mifa\(\)$"),
+        ({"algorithm": "best"}, r"got 'best': write a recipe such as to\.fedavg\(\) or to\.fedau\(\)$"),
+        ({"population": Markov()}, r"must be a Population, got Markov.*: write Population\(availability=Markov\(\)\)$"),
+        ({"population": Bernoulli}, r"got <class .*: write Population\(availability=Bernoulli\(\)\)$"),
+        ({"population": "phones"}, r"got 'phones': write Population\(availability=Markov\(\)\)$"),
+        ({"metrics": ("accuracy",)}, r"records accuracy .* as in test_accuracy: leave it out, or .*auc, f1,"),
+        ({"metrics": ("precision",)}, r"unknown metric .*known: auc.*; loss, accuracy, rmse are recorded always"),
+    ],
+)  # fmt: skip
+def test_messages_on_wrong_kinds_say_what_to_write(tiny, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        replace(Experiment(tiny, to.models.Logistic(), to.fedavg()), **options)

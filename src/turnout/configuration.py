@@ -9,8 +9,8 @@ from numbers import Integral
 
 from torch import nn
 
-from turnout.base.algorithm import Algorithm
-from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse
+from turnout.base.algorithm import ALGORITHMS, Algorithm
+from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse, shown
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.core.numerics import default_settings
@@ -27,11 +27,29 @@ from turnout.evaluation.metrics import METRICS, Metric, named, of_logits
 from turnout.evaluation.sums import SumsForm
 from turnout.models import ModelSpec
 from turnout.population import Population
+from turnout.population.availability.base import Availability
 from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL
 from turnout.protocol.answer_sum import AnswerSum
 from turnout.protocol.fits import check_pace, check_privacy
 from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
+
+
+def _instead(name: str, value: object) -> str:
+    """Return what to write in place of a value of the wrong type."""
+    if name == "data":
+        return "data.split(...) to give a source to clients"
+    if name == "pace":
+        return "Rounds() or Buffered(buffer_size=10)"
+    if name == "population":
+        kind = value if isinstance(value, type) else type(value)
+        made = f"{kind.__name__}()" if issubclass(kind, Availability) else "Markov()"
+        return f"Population(availability={made})"
+    recipe = getattr(value, "__name__", value)
+    if not isinstance(recipe, str) or recipe not in ALGORITHMS:
+        return "a recipe such as to.fedavg() or to.fedau()"
+    return f"to.{recipe}()"
+
 
 _ACCURACY_BINS = 20  # of clients, where a server learns sums of their answers alone
 
@@ -152,11 +170,10 @@ class Configuration:
         """Refuse values of the wrong type."""
         kinds = {"data": FederatedData, "algorithm": Algorithm, "population": Population, "pace": Pace}
         for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind):
+            if not isinstance(value := getattr(self, name), kind):
+                article = "an" if kind.__name__[0] in "AEIOU" else "a"
                 raise ConfigurationError(
-                    f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}"
-                    + ("; write data.split(...) to give a source to clients" if name == "data" else "")
-                    + ("; write Rounds() or Buffered(buffer_size=10)" if name == "pace" else "")
+                    f"{name} must be {article} {kind.__name__}, got {shown(value)}: write {_instead(name, value)}"
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
             is_class = isinstance(self.model, type)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from turnout.core.checks import ConfigurationError, known_name, refuse
+from turnout.core.checks import ConfigurationError, nearest, refuse
 from turnout.engine.loss import Loss
 from turnout.engine.reading import as_logits
 
@@ -187,9 +187,16 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
 def _named(metric: Any) -> tuple[str, Metric]:
     """Return the name of a metric and its function."""
     if metric in _ALWAYS:
-        raise ConfigurationError(f"metrics: every evaluation records {metric} where it is defined: leave it out")
+        raise ConfigurationError(
+            f"metrics: every evaluation records {metric} where it is defined, for every split, as in test_{metric}: leave it "
+            f"out, or write one of {', '.join(METRICS)}"
+        )
     if isinstance(metric, str):
-        return metric, METRICS[known_name("metric", metric, METRICS)]
+        if metric in METRICS:
+            return metric, METRICS[metric]
+        raise ConfigurationError(
+            f"unknown metric {metric!r}: {nearest(metric, METRICS)}; {', '.join(_ALWAYS)} are recorded always"
+        )
     name = getattr(metric, "__name__", "")
     if not callable(metric) or not name.isidentifier():
         raise refuse("metrics", given=metric, needed="a function with a name, of outputs and targets")
