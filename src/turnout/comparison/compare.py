@@ -119,9 +119,17 @@ def compare(
 
 
 def perform_all(
-    runs: Sequence[Run], folder: Path, resources: Resources, progress: bool | Listener = False
+    runs: Sequence[Run],
+    folder: Path,
+    resources: Resources,
+    progress: bool | Listener = False,
+    earlier: Sequence[Path] = (),
 ) -> dict[Run, RunRecord]:
     """Perform runs, all of them below `folder`, in parallel; see `compare` for the arguments.
+
+    Args:
+        runs, folder, resources, progress: as in `compare`.
+        earlier: folders of earlier runs of the same search, which come first in the order of the folder.
 
     Returns:
         The record of every run, in the order of `runs`.
@@ -133,7 +141,7 @@ def perform_all(
         FolderGone: if `folder` was removed or replaced between two runs.
     """
     processes = check_runs(runs, resources)
-    save_order(folder, [run.folder for run in runs])
+    save_order(folder, list(dict.fromkeys([*earlier, *(run.folder for run in runs)])))
     # All experiments with the first seed come first, so that finished runs compare all experiments.
     seeds = list(dict.fromkeys(run.seed for run in runs))
     queue = sorted(runs, key=lambda run: seeds.index(run.seed))

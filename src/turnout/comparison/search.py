@@ -58,7 +58,8 @@ def search(
         while batch := _next(study, num_trials):
             failures: dict[str, str] = {}
             try:
-                done = perform_all(runs(batch), study.folder, resources, tell)
+                earlier = [run for name in study.points for run in study.runs(name)]
+                done = perform_all(runs(batch), study.folder, resources, tell, earlier)
                 records = list(done.values())
             except RunsFailed as failed:
                 failures = {
