@@ -39,9 +39,9 @@ COMMANDS = sorted(
 
 
 def small(code):
-    """The same code with two rounds, few own steps and few clients, where it says how many."""
+    """The same code with four rounds, few own steps and few clients, where it says how many."""
     for pattern, number in {
-        r"(?<![\w])rounds=\d+": "rounds=2", r"runs=[\d_]+": "runs=20", r"WarmUp\(steps=\d+\)": "WarmUp(steps=2)",
+        r"(?<![\w])rounds=\d+": "rounds=4", r"runs=[\d_]+": "runs=20", r"WarmUp\(steps=\d+\)": "WarmUp(steps=2)",
         r"num_clients=(40|50|100)": "num_clients=12",
     }.items():  # fmt: skip
         code = re.sub(pattern, number, code)
