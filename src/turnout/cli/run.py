@@ -30,7 +30,7 @@ from turnout.record.stopped import explain
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord
-from turnout.results.table import comparison, rich_tables
+from turnout.results.table import comparison, empty_rounds, rich_tables
 from turnout.simulation.running import Interrupted
 from turnout.trackers import TRACKERS
 
@@ -176,6 +176,8 @@ def conclude(folder: Path, quiet: bool = False) -> None:
     record = load_record(folder)
     show(rich_tables(comparison([record])))
     warn_of_dropped([record])
+    for note in empty_rounds([record]):
+        say(note, style="yellow")
     if quiet and (note := explain(record.history.stopped_by or "")):
         say(note, style="yellow")
     typer.echo(f"tables and checkpoint: {folder}")

@@ -125,17 +125,33 @@ class Figures(ABC):
         """Return whether a column of the table of rounds exists and has a value."""
         return name in self.column_names and len(self.column(name)[1]) > 0
 
+    def empty_rounds(self) -> dict[str, int]:
+        """Return the number of rounds in which no client took part, and the first round with one; empty if there are none.
+
+        The keys are ``empty_rounds`` and ``first_participation``, which is missing if no client ever took part.
+        """
+        if not self.has_values("num_participants"):
+            return {}
+        rounds, numbers = self.column("num_participants")
+        if (numbers > 0).all():
+            return {}
+        figures = {"empty_rounds": int((numbers == 0).sum())}
+        if (numbers > 0).any():
+            figures["first_participation"] = int(rounds[numbers > 0][0])
+        return figures
+
     def summary(self, window: int | None = None) -> dict[str, Any]:
         """Return final figures as plain numbers, without those that were never recorded.
 
-        They are ``rounds``; totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``; mean
-        ``num_participants``; maximum ``server_bytes``; ``epsilon`` and the rate of the sampling that amplifies it
-        (``poisson_rate`` or ``fixed_size_rate``); the clients in the last evaluation of a server (``evaluation_asked``,
-        ``evaluation_answered``); final losses and accuracies (root-mean-square errors for regression); and ``fairness`` over
+        They are ``rounds``; if nobody took part in some, ``empty_rounds`` and ``first_participation`` (see `empty_rounds`);
+        totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``; mean ``num_participants``; maximum
+        ``server_bytes``; ``epsilon`` and the rate of the sampling that amplifies it (``poisson_rate`` or
+        ``fixed_size_rate``); the clients in the last evaluation of a server (``evaluation_asked``, ``evaluation_answered``);
+        final losses and accuracies (root-mean-square errors for regression); and ``fairness`` over
         clients, of their test accuracies or, if no client has any, of their training accuracies. ``stopped_by`` is the
         column whose values ended the run early: figures of test examples are biased if it is one of theirs.
         """
-        figures: dict[str, Any] = {"rounds": self.last_round}
+        figures: dict[str, Any] = {"rounds": self.last_round, **self.empty_rounds()}
         if self.stopped_by is not None:
             figures["stopped_by"] = self.stopped_by
         for name, reduce in _REDUCED.items():

@@ -34,6 +34,7 @@ from turnout.results.table import (
     by_labels,
     cells,
     comparison,
+    empty_rounds,
     stopped,
 )
 from turnout.results.target import accuracy_target
@@ -93,7 +94,7 @@ def write_report(
         rows=rows,
         results=cells(rows, RESULTS, interval=True),
         compared=any(key.startswith(GAP) for row in rows for key in row.figures),
-        stopped=stopped(rows),
+        notes=[*stopped(rows), *empty_rounds(records)],
         bold=legend([GAP]).replace("bold: ", "A figure in bold is "),
         labels=cells(rows, by_labels(rows), interval=True),
         by_labels=of_labels(records, rows),

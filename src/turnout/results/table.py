@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Group
 
+from turnout.core.checks import counted
 from turnout.record.stopped import explain
 from turnout.results.column import (
     APPEAL,
@@ -179,6 +180,24 @@ def caption(rows: Sequence[Row], keys: Sequence[str], interval: bool = False) ->
     if several and len(rows) > 1:
         lines.append(legend(keys))
     return [*lines, *stopped(rows)]
+
+
+def empty_rounds(records: Sequence[RunRecord]) -> list[str]:
+    """Say for each algorithm in how many rounds nobody took part, and when the first participant came."""
+    notes = []
+    for algorithm, group in by_algorithm(records).items():
+        empty = [figures for record in group if (figures := record.history.empty_rounds())]
+        if not empty:
+            continue
+        rounds, runs = sum(record.history.last_round for record in group), counted(len(group), "run")
+        first = [figures.get("first_participation") for figures in empty]
+        latest = max((number for number in first if number is not None), default=0)
+        then = f"the first participant came in round {latest:,}{' at the latest' if len(group) > 1 else ''}"
+        if None in first:
+            then = "a run had no participant at all"
+        number = sum(figures["empty_rounds"] for figures in empty)
+        notes.append(f"{algorithm}: nobody took part in {number:,} of the {rounds:,} rounds of {runs}; {then}")
+    return notes
 
 
 def stopped(rows: Sequence[Row]) -> list[str]:
