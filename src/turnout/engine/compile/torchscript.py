@@ -48,7 +48,7 @@ def build(
     @contextmanager
     def unoptimized() -> Iterator[None]:
         # What TorchScript optimizes in its first two calls takes as long as the rest of a trace, and makes no step faster.
-        with mode(), torch.jit.optimized_execution(False):
+        with mode(), torch.jit.optimized_execution(False):  # pyright: ignore[reportPrivateImportUsage]
             yield
 
     return without_derivatives(traced, run, unoptimized)
