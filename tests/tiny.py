@@ -66,7 +66,8 @@ def adapted(features=16, classes=16, rank=3, hidden=12):
 def recipe(name, *arguments, cohort_size=3):
     """The algorithm `name`, with cohorts that the few clients here suffice for."""
     make = ALGORITHMS[name]
-    few = {"cohort_size": cohort_size} if "cohort_size" in inspect.signature(make).parameters else {}
+    default = inspect.signature(make).parameters.get("cohort_size")
+    few = {"cohort_size": cohort_size} if default is not None and default.default is not None else {}
     return make(*arguments, **few)
 
 

@@ -111,6 +111,7 @@ def test_options_are_the_parameters_of_the_signature() -> None:
     assert {name: option.default for name, option in options_of(ALGORITHMS["known_statistics"]).items()} == {
         "local": None,
         "rates": None,
+        "cohort_size": None,
         "server_lr": 1.0,
     }
     assert set(options_of(Experiment)) == {

@@ -203,7 +203,7 @@ def test_missing_package_of_an_executor_is_named(tmp_path: Path, monkeypatch: py
         ("submitit", "slurm", "slurm"),
     ):
         monkeypatch.setitem(sys.modules, package, None)
-        message = rf"{package}, which is not installed: pip install 'turnout\[{extra}\]'"
+        message = rf"{package}, which is not installed: pip install '\.\[{extra}\]'"
         with pytest.raises(ConfigurationError, match=message), executor_on(text, tmp_path):
             pass
 

@@ -88,7 +88,7 @@ def test_stream_mixes_integers_like_arrays(purpose, parts):
 
 def test_purposes_have_distinct_keys():
     """A purpose has 32 bits in a key; reused noise would reveal a difference of sums."""
-    called = re.compile(r'(?:(?:stream|generator|gaussian|keys)\(\s*|purpose = |else )"([^"]+)"')
+    called = re.compile(r'(?:(?:stream|generator|server_words|keys)\(\s*|noised\([^"]*|purpose = |else )"([^"]+)"')
     root = Path(__file__).parents[2]
     sources = (*(root / "src").rglob("*.py"), *root.glob("packages/*/src/**/*.py"))
     purposes = {purpose for source in sources for purpose in called.findall(source.read_text("utf-8"))}

@@ -13,7 +13,7 @@ from turnout.base.server_step import server_step
 from turnout.core.types import Report
 from turnout.data import federated
 from turnout.engine.objective import Objective
-from turnout.pieces.aggregation import round_noise
+from turnout.privacy.noise import GridNoise
 from turnout.simulation import Simulation
 
 from .recipes import COVERING, LOCAL, RECIPES, SERVER, SOME, experiment
@@ -70,7 +70,7 @@ def reads(monkeypatch):
 
     monkeypatch.setattr(step, "_read", read)
     # a device that holds no numbers draws none
-    monkeypatch.setattr(round_noise, "gaussian", lambda *given: torch.zeros(given[-1], device=NOWHERE))
+    monkeypatch.setattr(GridNoise, "drawn", lambda *given: torch.zeros(given[2], dtype=torch.float64, device=NOWHERE))
     return found
 
 

@@ -83,7 +83,7 @@ def test_damaged_run_identifier_is_refused(tmp_path):
 @pytest.mark.parametrize("name", TRACKERS)
 def test_missing_package_names_its_extra(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'turnout\[{name}\]'"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'"):
         TRACKERS[name]()
 
 

@@ -68,12 +68,9 @@ class Workspace:
 
 def usual_cohorts(experiment: Configuration) -> set[int]:
     """Return the numbers of clients that train together if all who are asked take part."""
-    named = (
-        (experiment.algorithm.selection, "cohort_size"),
-        (experiment.pace, "buffer_size"),
-        (experiment.pace, "group_size"),
-    )
-    return {experiment.data.num_clients, *(getattr(piece, name) for piece, name in named if hasattr(piece, name))}
+    number, selection, pace = experiment.data.num_clients, experiment.algorithm.selection, experiment.pace
+    selected = size(number) if callable(size := getattr(selection, "size", None)) else number
+    return {number, selected, *(getattr(pace, name) for name in ("buffer_size", "group_size") if hasattr(pace, name))}
 
 
 def workspace_of(experiment: Configuration) -> Workspace:

@@ -106,7 +106,7 @@ class Version:
     def options(self, rule: str, cell: Cell) -> dict[str, Any]:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
         recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
-        if "cohort_size" in options_of(recipe):
+        if (size := options_of(recipe).get("cohort_size")) is not None and size.default is not None:
             declared = {"cohort_size": cell.settings["data"]["num_clients"], **declared}
         return {name: value for name, value in declared.items() if name not in _SEARCHED}
 
