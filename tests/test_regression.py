@@ -151,7 +151,8 @@ def test_mismatched_dtypes_are_refused_with_a_correction():
     with pytest.raises(
         to.ConfigurationError, match=r"are float32 and the targets float64: .* give the targets as float32"
     ):
-        experiment(numbers(X.astype(np.float32)), model=nn.Linear(5, 1), loss=nn.HuberLoss()).run()
+        model = nn.Sequential(nn.Linear(5, 1), nn.Flatten(0))
+        experiment(numbers(X.astype(np.float32)), model=model, loss=nn.HuberLoss()).run()
 
 
 def test_broadcasting_loss_is_refused():

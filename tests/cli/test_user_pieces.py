@@ -137,7 +137,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("aggregation=mine.py:Summed",),
         ("server=mine.py:Stepped", "server.lr=0.1"),
         ('local.lr={kind="mine.py:Falling", initial=0.2}',),
-        ("--model", "mine.py:Network", "model.hidden=3", "data.num_clients=5"),
+        ("--model", "mine.py:Network", "model.hidden=3", "data.num_clients=5", "--availability", "everyone"),
     ],
     ids=lambda arguments: arguments[0],
 )

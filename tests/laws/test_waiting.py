@@ -15,6 +15,7 @@ from turnout.data import federated
 from turnout.engine.objective import Objective
 from turnout.privacy.noise import GridNoise
 from turnout.simulation import Simulation
+from turnout.simulation.metrics import Judge
 
 from .recipes import COVERING, LOCAL, RECIPES, SERVER, SOME, experiment
 from .test_reports import KNOWN, P, batches
@@ -110,6 +111,7 @@ def rounds(name, monkeypatch, local=LOCAL):
     monkeypatch.setattr(configuration, "check_device", lambda _: None)  # which refuses a device without numbers
     monkeypatch.setattr(federated, "check_finite", lambda *_: None)
     monkeypatch.setattr(Objective, "check", lambda *_: None)
+    monkeypatch.setattr(Judge, "check", lambda *_: None)
     run = experiment(name, local=local, device="meta", engine="vectorised")
     simulation = Simulation(run)
     with NoCopyThatWaits():

@@ -115,7 +115,9 @@ def _table() -> str:
 
 
 def test_guide_lists_every_recipe():
-    assert _table() in GUIDE.read_text("utf-8"), "write the table again: python -m tests.flower.test_refusals"
+    assert _table() in GUIDE.read_text("utf-8"), (
+        "write the table again: python packages/turnout-flower/tests/test_refusals.py"
+    )
 
 
 if __name__ == "__main__":

@@ -402,7 +402,7 @@ def test_rounds_have_equal_results(algorithm, monkeypatch):
         found = trained(algorithm)
         assert torch.equal(found.state.params, expected.state.params)
         recorded = [of for of in replays_of(found) if isinstance(of, Graphed)]
-        assert len(recorded) == len(replays_of(found)) > 3
+        assert len(recorded) == len(replays_of(found)) > 2  # idle lanes give cohorts few shapes
         assert all(of._recording is not None and of._trials == cuda_graph._TRIALS for of in recorded)
         assert all(of._recordings == 1 for of in recorded)
 
