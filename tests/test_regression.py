@@ -148,10 +148,10 @@ def test_mismatched_dtypes_are_refused_with_a_correction():
         to.ConfigurationError, match=r"are float32 and the inputs float64: write model.to\(torch.float64"
     ):
         experiment(numbers(), model=nn.Linear(5, 1)).run()
+    model = nn.Sequential(nn.Linear(5, 1), nn.Flatten(0))
     with pytest.raises(
         to.ConfigurationError, match=r"are float32 and the targets float64: .* give the targets as float32"
     ):
-        model = nn.Sequential(nn.Linear(5, 1), nn.Flatten(0))
         experiment(numbers(X.astype(np.float32)), model=model, loss=nn.HuberLoss()).run()
 
 

@@ -115,9 +115,7 @@ def _table() -> str:
 
 
 def test_guide_lists_every_recipe():
-    assert _table() in GUIDE.read_text("utf-8"), (
-        "write the table again: python packages/turnout-flower/tests/test_refusals.py"
-    )
+    assert _table() in GUIDE.read_text("utf-8"), "write the table of _table() into the guide again"
 
 
 if __name__ == "__main__":
