@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from turnout.core.checks import ConfigurationError
+from turnout.simulation.running import Interrupted
 from turnout.workbench import commands
 from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
@@ -250,3 +251,12 @@ def test_files_that_are_no_rows_are_refused(tmp_path):
             rows.load(tmp_path / "row.json")
     with pytest.raises(ConfigurationError, match="is not a row of the benchmark"):
         rows.load(tmp_path / "missing.json")
+
+
+def test_interrupted_run_is_no_figure_and_no_reason(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr(Cell, "experiment", interrupted)
+    with pytest.raises(Interrupted):
+        rows.compute("fedau", SMALL, "small", tmp_path / "row.json")

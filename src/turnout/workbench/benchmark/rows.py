@@ -19,6 +19,7 @@ import torch
 from turnout.comparison.tuning import Outcome, Search, Trial
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.record.storage import replace_files
+from turnout.simulation.running import Interrupted
 from turnout.version import __version__
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import figures_of
@@ -153,6 +154,8 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     fixed = version.options(rule, cell)
     try:
         cell.experiment(rule, fixed, version.seeds[0], rounds=4).run()
+    except Interrupted:
+        raise
     except TurnoutError as error:
         return {"hash": cell.hash, "undefined": str(error).splitlines()[0]}
     rounds = cell.settings["rounds"]
@@ -162,6 +165,8 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     for seed in version.seeds:
         try:
             runs[str(seed)] = figures_of(cell.experiment(rule, options, seed).run(), cell.target)
+        except Interrupted:
+            raise
         except TurnoutError as error:  # such as a run that diverged
             return {"hash": cell.hash, "undefined": f"seed {seed}: {str(error).splitlines()[0]}"}
     return {
@@ -177,6 +182,8 @@ def _perform(rule: str, cell: Cell, fixed: Mapping[str, Any], trials: Sequence[T
         options, numbers = {**fixed, **trial.values}, {"rounds": trial.rounds, "evaluate_every": trial.rounds}
         try:
             table = cell.experiment(rule, options, trial.seed, **numbers).run().rounds
+        except Interrupted:  # by the user, which says nothing about the options
+            raise
         except TurnoutError:
             outcomes.append(Outcome(-math.inf, 0))
             continue
