@@ -122,7 +122,7 @@ def test_invalid_settings_are_refused(overrides: tuple[str, ...], message: str) 
 
 def test_cohort_larger_than_the_federation_is_refused_at_the_start(turnout: Turnout) -> None:
     result = turnout(
-        "run", "--algorithm", "folb", "--rounds", 1, "data.num_clients=5", "data.alpha=1", "cohort_size=10"
+        "run", "--algorithm", "folb", "--rounds", 1, "data.num_clients=5", "data.alpha=1", "algorithm.cohort_size=10"
     )
     assert result.exit_code == 2
     assert "cohort_size: got 10, needed at most the number of clients, 5" in result.stderr

@@ -2,15 +2,18 @@
 
 import importlib
 import importlib.util
+import json
 import sys
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 from torch import nn
 
 import turnout as to
 from turnout import ConfigurationError, Experiment, models
+from turnout.export.state import STATES
 
 from ..tiny import classification
 
@@ -148,3 +151,20 @@ def test_model_card_of_a_private_run_has_epsilon_and_no_client_figures(tmp_path)
     text = (tmp_path / "model-card.md").read_text()
     assert f"client-level differential privacy with epsilon {result.summary()['epsilon']:.4g}" in text
     assert "train" not in text.split("## How to load it")[0].replace("trained", "")
+
+
+def test_files_of_the_same_model_have_the_same_bytes():
+    """Names and metadata are in one order, in which non-ASCII texts keep their length."""
+    state = {"b": torch.arange(3.0), "a": torch.ones(2, 2)}
+    facts = {
+        "format": "pt",
+        "module": "nn.Linear(2, 2)",
+        "preprocessing": '{"classes": ["größer", "\\u2028"]}',
+        "x": "y",
+    }
+    written = {STATES["safetensors"](state, facts) for _ in range(20)}
+    assert len(written) == 1
+    (data,) = written
+    assert {name: tensor.tolist() for name, tensor in load(data).items()} == {n: t.tolist() for n, t in state.items()}
+    end = 8 + int.from_bytes(data[:8], "little")
+    assert json.loads(data[8:end])["__metadata__"] == facts

@@ -318,7 +318,7 @@ BUFFER = Buffered(3)
         ({"population": replace(UNLIKE, opting=Opting())}, "opting: clients judge the model of every round"),
         ({"population": replace(UNLIKE, availability=Bernoulli(0.5))}, "seconds_per_round=..."),
         ({"pace": Buffered(3, concurrency=99)}, "concurrency: got 99"),
-        ({"pace": "buffered"}, r"pace must be a Pace, got 'buffered'; write Rounds\(\) or Buffered"),
+        ({"pace": "buffered"}, r"pace must be a Pace, got 'buffered': write Rounds\(\) or Buffered"),
     ],
 )
 def test_invalid_arguments_raise(options, message):

@@ -139,7 +139,9 @@ def test_terms_of_the_loss_are_tried_before_the_first_round():
 
 
 def test_figures_that_are_always_recorded_and_classes_of_models_are_explained():
-    with pytest.raises(ConfigurationError, match="every evaluation records accuracy where it is defined: leave it out"):
+    with pytest.raises(
+        ConfigurationError, match="every evaluation records accuracy where it is defined, for every split"
+    ):
         to.Experiment(DATA, to.models.Logistic(), metrics=("accuracy",))
     with pytest.raises(ConfigurationError, match=r"write Linear\(...\), an object of this class"):
         to.Experiment(DATA, nn.Linear)  # type: ignore[arg-type]

@@ -115,10 +115,14 @@ PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 def availability(kind: Callable[..., object], options: Table, data: str) -> Table:
     """Return the option that correlates participation with labels, as in FedAU's experiments, for patterns without rates.
 
-    Not for text, which has no labels; the labels of Shakespeare are letters, whose distribution hardly depends on the role.
+    Not where rows of a trace belong to the clients that they name, which no option moves. Not for text, which has no labels; the
+    labels of Shakespeare are letters, whose distribution hardly depends on the role.
     """
     texts = ("shakespeare", "instructions")
-    applies = "correlated_with_labels" in options_of(kind) and "rates" not in options and data not in texts
+    named = "drawn" in options_of(kind) and not options.get("drawn")
+    applies = (
+        "correlated_with_labels" in options_of(kind) and "rates" not in options and data not in texts and not named
+    )
     return {"correlated_with_labels": 0.1} if applies else {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -55,8 +56,18 @@ def _torch(state: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes
     return file.getvalue()
 
 
+def _safetensors(state: Mapping[str, torch.Tensor], facts: Mapping[str, str]) -> bytes:
+    """Return a file of safetensors with its metadata in order, which the library writes in another one each time."""
+    data = save(dict(state), metadata=dict(facts))
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:8] + text.ljust(end - 8) + data[end:]
+
+
 STATES: Mapping[str, Callable[[Mapping[str, torch.Tensor], Mapping[str, str]], bytes]] = {
-    "safetensors": lambda state, facts: save(dict(state), metadata=dict(facts)),
+    "safetensors": _safetensors,
     "torch": _torch,
 }
 """The functions that write named tensors and metadata, by format."""
