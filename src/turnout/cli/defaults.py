@@ -115,8 +115,8 @@ PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 def availability(kind: Callable[..., object], options: Table, data: str) -> Table:
     """Return the option that correlates participation with labels, as in FedAU's experiments, for patterns without rates.
 
-    Not where rows of a trace belong to the clients that they name, which no option moves. Not for text, which has no labels; the
-    labels of Shakespeare are letters, whose distribution hardly depends on the role.
+    Not where rows of a trace belong to the clients that they name, which no option moves. Not for text, which has no
+    labels; the labels of Shakespeare are letters, whose distribution hardly depends on the role.
     """
     texts = ("shakespeare", "instructions")
     named = "drawn" in options_of(kind) and not options.get("drawn")
