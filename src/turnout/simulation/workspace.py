@@ -68,8 +68,9 @@ class Workspace:
 
 def usual_cohorts(experiment: Configuration) -> set[int]:
     """Return the numbers of clients that train together if all who are asked take part."""
-    number, selection, pace = experiment.data.num_clients, experiment.algorithm.selection, experiment.pace
-    selected = size(number) if callable(size := getattr(selection, "size", None)) else number
+    number, pace = experiment.data.num_clients, experiment.pace
+    size: Callable[[int], int] | None = getattr(experiment.algorithm.selection, "size", None)
+    selected = number if size is None else size(number)
     return {number, selected, *(getattr(pace, name) for name in ("buffer_size", "group_size") if hasattr(pace, name))}
 
 
