@@ -27,7 +27,7 @@ FILE = "tuned.json"
 
 @dataclass(frozen=True)
 class Tune:
-    """How the experiments of a comparison are tuned: all of them with the same budget (see `compare`).
+    """Tune the experiments of a comparison, all of them with the same budget (see `compare`).
 
     The candidates of an experiment are raced on the same seeds and compared by validation examples, the range grows until
     the best point lies inside, and no seed of the search is reported. The runs are in ``FOLDER-tuning``, where the same call

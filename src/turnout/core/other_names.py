@@ -20,7 +20,7 @@ _INSTEAD = {
     "availability": "population=to.Population(availability=to.availability.Markov())",
     "random_seed": "seed=0",
 }  # fmt: skip
-"""What to write instead, by names of Flower, PFLlib, pfl-research and others."""
+"""The text that says what to write instead, by names of Flower, PFLlib, pfl-research and others."""
 
 Class = TypeVar("Class", bound=type)
 

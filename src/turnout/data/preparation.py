@@ -29,7 +29,7 @@ _MADE: ContextVar[list[Preparation] | None] = ContextVar("preparations", default
 
 @dataclass(frozen=True)
 class PreparedColumn:
-    """How a column becomes inputs.
+    """Describe how a column becomes inputs.
 
     Attributes:
         name: name of the column.
@@ -81,7 +81,7 @@ class PreparedColumn:
 
 @dataclass(frozen=True)
 class Preparation:
-    """How rows of a table become inputs ``[n, d]``, and what the outputs of the model mean.
+    """Turn rows of a table into inputs ``[n, d]``, and name what the outputs of the model mean.
 
     It is saved with runs, and exported as ``preprocessing.json`` beside a model.
 
@@ -121,7 +121,7 @@ class Preparation:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What all sites of a federation must have alike: names of classes and categories, and declared scales."""
+        """The names of classes and categories and the declared scales, which all sites of a federation must share."""
         scaled = [column for column in self.columns if column.mean is not None]
         return {
             "classes": None if self.classes is None else list(self.classes),

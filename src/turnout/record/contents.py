@@ -149,7 +149,7 @@ def check_regular(path: Path) -> None:
 
 
 class Irregular(CheckpointError):
-    """What should be a file is a pipe, a device or a folder."""
+    """Report a pipe, a device or a folder in place of a file."""
 
 
 def open_regular(path: Path) -> BufferedReader:
