@@ -60,11 +60,14 @@ test-all: $(READY)  ## the same with the long tests, which is every test
 
 check: style types platforms  ## style and types alone, also as Windows and macOS have the standard library
 
+# The adapter for Flower is read, not installed: no environment with our pins can install Flower.
+FLOWER := packages/turnout-flower/src
+
 style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache
-	$(BIN)/python scripts/imports.py > /dev/null
+	PYTHONPATH=$(FLOWER) $(BIN)/lint-imports --no-cache
+	PYTHONPATH=$(FLOWER) $(BIN)/python scripts/imports.py > /dev/null
 
 types: $(READY)
 	$(BIN)/pyright src packages/turnout-serve/src packages/turnout-flower/src benchmarks reproductions
