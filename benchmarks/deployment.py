@@ -383,9 +383,9 @@ class Masker:
     """
 
     def __init__(self, run: Experiment, client: int) -> None:
-        side = run.algorithm.aggregation.client_side()
-        assert side is not None
-        self._side, self._client = side, client
+        extra = run.algorithm.aggregation.extra
+        assert extra is not None
+        self._side, self._client = extra.client_side(), client
         form = run.sums_form()
         self._answers = Answerer(run.algorithm, form, run.data.widths)
         self._zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}

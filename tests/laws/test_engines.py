@@ -38,7 +38,7 @@ LOCALS = {
 ENGINES = ("vectorised", "one_by_one")
 TRACED = covering("local", "corrections", "measurements", "selection", "personal")
 """Recipes with every way to make local steps and measurements, which is all that is traced."""
-TRACED += [name for name, make in RECIPES.items() if name not in TRACED and make(LOCAL).aggregation.moves_base]
+TRACED += [name for name, make in RECIPES.items() if name not in TRACED and "base" in make(LOCAL).aggregation.reads]
 """And those that change the frozen weights, which traces read."""
 
 
@@ -111,7 +111,7 @@ def test_replayed_operations_give_the_same_bits(model, local, by_python, monkeyp
 @pytest.mark.parametrize("name", TRACED)
 def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_python, monkeypatch):
     # In FedALA's first round there is nothing to mix; a trace is replayed with other frozen weights in the fourth.
-    rounds = 4 if RECIPES[name](LOCAL).aggregation.moves_base else 3 if name == "fedala" else 2
+    rounds = 4 if "base" in RECIPES[name](LOCAL).aggregation.reads else 3 if name == "fedala" else 2
     run = experiment(name, rounds=rounds, engine="vectorised")
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)

@@ -187,7 +187,7 @@ def test_reports_with_nan_or_infinity_change_nothing(name, place, value):
         absent = np.setdiff1d(np.arange(N), one.client)
         mixed = spoiled(one, absent[:2].tolist(), place, value, rng)
         received.append(mixed)
-        nulled = mixed.nulled()[0] if algorithm.aggregation.nulls_dropped else finite(mixed)
+        nulled = mixed.nulled()[0] if algorithm.nulls_dropped else finite(mixed)
         good.append(replace(nulled, measured=finite(mixed.measured)))
     state, infos = states_after(algorithm, received)
     expected, _ = states_after(RECIPES[name](LOCAL), good)
@@ -249,7 +249,7 @@ def test_a_step_that_overflows_is_empty_and_the_next_one_is_taken(name):
 
 def _mirrors(algorithm):
     """The slots in which a server sums what clients remember."""
-    return controls.PLACES | ({"aggregation"} if algorithm.aggregation.mirrors_clients else set())
+    return controls.PLACES | ({"aggregation"} if algorithm.aggregation.controls.mirrors_clients else set())
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Recorded:
 def attendances():
     """Of two phases, where client 3 may not take part in a step."""
     participations = SimpleNamespace(may=lambda clients, _: clients != 3)
-    return Attendances(SimpleNamespace(phases=("share", "mask"), attendance=Recorded), 7, participations)  # type: ignore[arg-type]
+    return Attendances(SimpleNamespace(names=("share", "mask"), attendance=Recorded), 7, participations)  # type: ignore[arg-type]
 
 
 def test_clients_without_leave_and_barred_ones_are_not_asked_for_the_first_phase(attendances):

@@ -170,7 +170,7 @@ def test_bytes_equal_those_of_sums_within_groups():
         pace = to.pace.BufferedGroups(buffer_size=1, group_size=number, concurrency=1)
         simulation = Simulation(run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=1))
         simulation.round()
-        sizes = [FINE.bytes(phase, number, 272) for phase in FINE.phases]
+        sizes = [FINE.extra.bytes(phase, number, 272) for phase in FINE.extra.names]
         (train, _) = simulation.messages.of("train")
         up = number * (train + sum(size[0] for size in sizes if size is not None))
         assert simulation.history.rounds["bytes_up"].to_pylist() == [up]

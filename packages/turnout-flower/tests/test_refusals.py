@@ -94,7 +94,7 @@ def _row(name: str) -> str:
     if (why := refusal(algorithm)) is not None:
         return f"| `{name}` | with the mod | {why} |"
     rule = Rule(algorithm, requirement=0.5)
-    phases = [phase for phase in algorithm.phases if phase not in algorithm.aggregation.phases]
+    phases = [phase for phase in algorithm.phases if phase not in algorithm.extra_phases]
     losses = {loss for phase in phases for loss in rule.losses(phase)}
     notes = [f"reads `eval_loss{'_rms' * ('start_loss_rms' in losses)}` of an evaluation"] if losses else []
     notes += ["give `requirement`"] if "appeal_gap" in losses else []

@@ -179,8 +179,8 @@ def test_update_with_nan_is_masked_as_zeros(world):
 
 def test_masked_update_is_within_the_norm():
     """The codes of an update that is far too long, under masks that are known here, stand for a vector within the norm."""
-    masker = PIECE.client_side()
-    assert masker is not None
+    assert PIECE.extra is not None
+    masker = PIECE.extra.client_side()
     update = torch.full((1, 300), 1e4)
     assert masker.announce(0, 0, replace(report([0], update), delta=update), {}) is not None
     found = masker._encoded(7.0, report([0], update))

@@ -299,8 +299,7 @@ def announced(piece=SECURE):
     from turnout.simulation import Simulation
 
     report = train(Simulation(experiment), np.array([0]))
-    side = piece.client_side()
-    assert side is not None
+    side = piece.extra.client_side()
     assert side.announce(0, 0, report, {}) is not None
     return side
 

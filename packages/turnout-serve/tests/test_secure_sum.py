@@ -127,8 +127,7 @@ def test_client_masks_only_in_the_round_of_its_training():
     """A task of another round finds no update, and is given up."""
     simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
     report = train(simulation, np.array([0]))
-    side = SecureSum().client_side()
-    assert side is not None
+    side = SecureSum().extra.client_side()
     assert side.announce(0, 3, report, {}) is not None
     task = Assignment(1, 4, "share", 0, "", 0, 1.0)
     assert phase_message(side, task, {}) is None

@@ -86,7 +86,7 @@ def test_log_lists_what_the_server_received(pieces, world, tmp_path):
             assert (line["norm"] is not None) == (pieces != () and isinstance(pieces[0], TopK))
         named = {*line["tensors"], *(name if name.startswith("num_") else f"seen.{name}" for name in line["scalars"])}
         assert named == set(tensors) or isinstance(pieces[0], TopK)
-    assert any(line["masked"] for line, _ in reports) == bool(deployed.experiment.algorithm.aggregation.phases)
+    assert any(line["masked"] for line, _ in reports) == bool(deployed.experiment.algorithm.extra_phases)
 
 
 def test_request_is_logged_before_it_is_sent(world, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 Slots in the order of the data flow: selection -> local -> guard -> weighting -> aggregation -> server.
 """
 
-from turnout.base.aggregation import Aggregation, ParticipationLimit
+from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import ALGORITHMS, Algorithm
 from turnout.base.guard import Guard
 from turnout.base.local import Correction, Local, Measurement
@@ -35,7 +35,6 @@ __all__ = [
     "Measurement",
     "MemoryShapes",
     "Normaliser",
-    "ParticipationLimit",
     "Personalization",
     "Piece",
     "RecordingSelection",

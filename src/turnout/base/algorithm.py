@@ -19,6 +19,7 @@ from turnout.base.server import Server
 from turnout.base.stateful import Stateful
 from turnout.base.weighting import InformsClients, Weighting
 from turnout.core.adapter import BASE_OFFSET
+from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
 from turnout.core.registry import Family
 from turnout.core.types import Federation, ServerState, State
@@ -82,6 +83,14 @@ class Algorithm:
         return plan if plan is not None and plan.is_noised else None
 
     @property
+    def nulls_dropped(self) -> bool:
+        """True if a report with NaN or infinity is replaced by zeros (`Report.nulled`) instead of being left out.
+
+        Leaving out a report changes the weights of the others, which differential privacy does not allow.
+        """
+        return self.privacy is not None
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
         return tuple(name for correction in self.corrections for name in correction.keeps)
@@ -114,10 +123,19 @@ class Algorithm:
         return result if self.personal is None else result | {"personal": self.personal}
 
     def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
-        """Return the server's state before the first round."""
+        """Return the server's state before the first round.
+
+        Raises:
+            ConfigurationError: if a piece has options for another number of clients, or a state without what it declares.
+        """
         self.selection.check(federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
         slots = {name: piece.init(federation) for name, piece in stateful.items()}
+        if "base" in self.aggregation.reads and BASE_OFFSET not in slots["aggregation"]:
+            raise ConfigurationError(
+                f"{type(self.aggregation).__name__} reads the base, to which clients add {BASE_OFFSET!r}, and of that its "
+                "state has nothing: return it from init(), zeros of the size of all adapted weights"
+            )
         return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
 
     def shared(self, state: ServerState) -> State:
@@ -126,8 +144,8 @@ class Algorithm:
         They are the means of the clients' vectors, and the offset of the frozen weights below adapters.
         """
         result = controls.broadcast(state.slots, state.params.dtype)
-        if self.aggregation.moves_base:
-            result[BASE_OFFSET] = self.aggregation.base_offset(state.slots["aggregation"]).to(state.params.dtype)
+        if "base" in self.aggregation.reads:
+            result[BASE_OFFSET] = state.slots["aggregation"][BASE_OFFSET].to(state.params.dtype)
         return result
 
     def broadcast_bytes(self, state: ServerState, alone: bool = False) -> int:
@@ -138,8 +156,8 @@ class Algorithm:
             alone: whether the model is sent without these tensors.
         """
         numbers = state.params.numel() * (1 if alone else 1 + len(self.keeps))
-        if self.aggregation.moves_base and not alone:
-            numbers += self.aggregation.base_offset(state.slots["aggregation"]).numel()
+        if "base" in self.aggregation.reads and not alone:
+            numbers += state.slots["aggregation"][BASE_OFFSET].numel()
         return numbers * self.broadcast_dtype(state.params.dtype).itemsize
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -154,23 +172,28 @@ class Algorithm:
         prepares = any(correction.asks_everyone for correction in self.corrections)
         measures = bool(self.selection.measurements)
         before = (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()))
-        return (*before, "train", *self.aggregation.phases)
+        return (*before, "train", *self.extra_phases)
+
+    @property
+    def extra_phases(self) -> tuple[str, ...]:
+        """The phases of a round after training."""
+        return () if self.aggregation.extra is None else self.aggregation.extra.names
 
     @property
     def sends_in(self) -> str:
         """The phase in which clients send their updates."""
-        return self.aggregation.sends_in
+        return "train" if self.aggregation.extra is None else self.aggregation.extra.sends_in
 
     @property
     def continues(self) -> bool:
         """True if clients train from the model of the last step in which they participated."""
-        return self.aggregation.continues
+        return "kept" in self.aggregation.reads
 
     @property
     def sums_early(self) -> bool:
         """True if the updates of a step can be summed as they arrive."""
-        sums = self.aggregation.only_sums and not self.server.of_reports
-        return sums and all(piece.has_factors for piece in self.weighting)
+        sums = self.aggregation.only_sums or self.aggregation.extra is not None
+        return sums and not self.server.of_reports and all(piece.has_factors for piece in self.weighting)
 
     @property
     def steps(self) -> tuple[Correction, ...]:

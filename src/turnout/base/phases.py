@@ -1,18 +1,20 @@
 """Protocols of the extra phases of an aggregation: messages between server and clients after training.
 
-An aggregation that declares `Aggregation.phases` provides an `Attendance`, which is all that a simulation needs.
-Between machines, a `ServerSide` and a `ClientSide` write and read the messages, and the driver serialises the tensors.
+An aggregation with `ExtraPhases` provides an `Attendance` and the summands of clients, which is all that a simulation
+needs. Between machines, a `ServerSide` and a `ClientSide` write and read the messages, and the driver serialises the
+tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
-from turnout.core.types import Report, State
+from turnout.base.weighting import Weighting
+from turnout.core.types import Federation, Report, ServerState, State
 
 Form = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 """Type and shape of the tensors of a message, by name."""
@@ -125,3 +127,73 @@ class ClientSide(Protocol):
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of the inputs of a task, by name."""
+
+
+class ExtraPhases(Protocol):
+    """The phases of a round after training, and the messages in them."""
+
+    names: ClassVar[tuple[str, ...]]
+    """Names of the phases, in order; at least one."""
+
+    sends_in: ClassVar[str]
+    """The phase in which an update leaves its client. A client that does not complete it is not in the step."""
+
+    @property
+    def sums_groups(self) -> bool:
+        """True if sums over groups of clients, each with its own version, can be added up in one step."""
+        ...
+
+    def attendance(self, seed: int, version: int) -> Attendance:
+        """Return the attendance of the round from `version`, or of the group with that number."""
+        ...
+
+    def server_side(
+        self,
+        weighting: Sequence[Weighting],
+        state: ServerState,
+        federation: Federation,
+        attendance: Any,
+        messages: Messages,
+    ) -> ServerSide:
+        """Return the server's side of a round.
+
+        Args:
+            weighting: chain of weightings.
+            state: state of the server.
+            federation: known properties of the federation.
+            attendance: the attendance of the round, as `attendance` returned it.
+            messages: messages of the round that the server has received.
+        """
+        ...
+
+    def client_side(self) -> ClientSide:
+        """Return the client's side."""
+        ...
+
+    def form(self, phase: str, inputs: Shapes, num_params: int) -> Form:
+        """Return the type and shape of the tensors in a client's message.
+
+        Args:
+            phase: name of the phase.
+            inputs: shapes of the inputs of the task, by name.
+            num_params: P.
+        """
+        ...
+
+    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int]:
+        """Return the bytes that each of `num_clients` clients sends and receives in a phase, beside those of any task.
+
+        In the phase ``"train"``, the bytes are sent in place of the update.
+        """
+        ...
+
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None, /) -> torch.Tensor:
+        """Return the summands in place of ``f_b Delta_b``, float64 ``[B, P]``.
+
+        Args:
+            factors: products f_b of the weighting chain's factors, float64 ``[B]``.
+            report: the reports, with the updates Delta_b, ``[B, P]``.
+            seed: seed of a simulation, from which noise of the clients is derived; None on a client of a real server,
+                which draws its own noise.
+        """
+        ...

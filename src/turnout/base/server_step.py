@@ -17,7 +17,8 @@ from turnout.core.types import Federation, Info, Report, ServerState, State
 def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> ServerState:
     """Set the initial means of the clients' vectors from the reports of all clients before the first round."""
     reports, _ = reports.screened()
-    return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation))
+    moved = controls.moved(state.slots, reports, federation, algorithm.aggregation.controls)
+    return replace(state, slots=state.slots | moved)
 
 
 class StepOverflows(ArithmeticError):
@@ -30,8 +31,8 @@ def server_step(
     """Take a server step with the reports of a round or a buffer: screen, weight, aggregate and step.
 
     A report with NaN or infinity is dropped and counted. If the step overflows, all of its reports are dropped: it
-    becomes an empty step, which keeps only the sums over the memories of clients. An aggregation that declares
-    `nulls_dropped` receives zeros for dropped reports. Without usable reports the model does not change, unless the
+    becomes an empty step, which keeps only the sums over the memories of clients. With `Algorithm.nulls_dropped`, the
+    aggregation receives zeros for dropped reports. Without usable reports the model does not change, unless the
     aggregation acts alone (MIFA, PrivateSum). Weights are float64 for any type of the updates. If a piece raises an
     error, the state is restored.
 
@@ -57,7 +58,7 @@ def server_step(
         taken = _tried(algorithm, state, reports, federation)
         if taken is None:
             undo()
-            reports, dropped = reports.nulled() if algorithm.aggregation.nulls_dropped else reports.screened()
+            reports, dropped = reports.nulled() if algorithm.nulls_dropped else reports.screened()
             taken = _read(*_step(algorithm, state, reports, federation), [])
         after, info, finite, _ = taken
         if not finite:  # finite updates whose weighted sum overflows
@@ -100,14 +101,14 @@ def _emptied(
     """Take an empty step in place of a step to a model that is not finite.
 
     The memory of clients has changed nevertheless (decision 6), and so has the server's sum of it: the means of the
-    clients' vectors, and the state of an aggregation that declares `mirrors_clients`.
+    clients' vectors, and the state of an aggregation that mirrors them (`Controls.mirrors_clients`).
     """
     after, info, finite, _ = _read(*_step(algorithm, state, Report.empty(state.params), federation), [])
     if not finite:  # the aggregation overflows even without reports, from its state
         undo()
         after, info = ServerState(state.params, state.version + 1, state.slots), {**info}
         del info["update_norm"]
-    mirrors = controls.PLACES | ({"aggregation"} if algorithm.aggregation.mirrors_clients else set())
+    mirrors = controls.PLACES | ({"aggregation"} if algorithm.aggregation.controls.mirrors_clients else set())
     slots = after.slots | {slot: value for slot, value in refused.slots.items() if slot in mirrors}
     return replace(after, slots=slots), info
 
@@ -139,11 +140,11 @@ def _step(
 ) -> tuple[ServerState, Info]:
     """Weight and aggregate the reports, and take the step; return the new state and figures."""
     aggregation, server, version = algorithm.aggregation, algorithm.server, state.version
-    slots = state.slots | controls.moved(state.slots, reports, federation, aggregation)
+    slots = state.slots | controls.moved(state.slots, reports, federation, aggregation.controls)
     slots |= controls.renewed(slots, version + 1, algorithm.renews)
     weights = _weigh(algorithm, state, slots, reports, federation)
     info: Info = {"num_participants": len(reports), "weights": weights}
-    if aggregation.reads_model:
+    if "model" in aggregation.reads:
         reports = replace(reports, model=state.params)
     if len(reports) or aggregation.acts_alone:
         direction, slots["aggregation"] = aggregation.apply(weights, reports, slots["aggregation"], federation)

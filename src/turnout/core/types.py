@@ -89,7 +89,7 @@ class Report:
         extra: named tensors that the server only sums, ``[B, ...]``.
         seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; they are therefore not private.
         measured: reports of clients that only measured (their updates have no columns), or None.
-        model: the server's present model, ``[P]``; set by the server for an aggregation that `reads_model`.
+        model: the server's present model, ``[P]``; set by the server for an aggregation that reads it.
         model_offset: the model that each was trained from minus the server's present model, ``[B, P]``; set by the server for
             an aggregation of models. None if all were trained from the present model.
         vector_bytes: bytes of the update and of `extra` on the wire, if a guard has encoded them; None if they are not

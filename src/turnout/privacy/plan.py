@@ -27,6 +27,11 @@ class Plan:
     searched: tuple[float, ...] | None = None
 
     @property
+    def limit(self) -> tuple[int, int | None]:
+        """The minimum number of rounds between participations of a client, and their maximum number, None if unlimited."""
+        return self.pieces[0].separation, self.pieces[0].most
+
+    @property
     def delta(self) -> float:
         """The delta of epsilon."""
         return self.pieces[0].delta
@@ -75,6 +80,14 @@ class Plan:
         """The sampling that amplifies privacy, ``"poisson"`` or ``"fixed_size"``; None without."""
         release = None if self.pieces[0].is_correlated else self.release
         return None if release is None or release.sampling_rate is None else release.sampling
+
+    def search(self) -> list[float] | None:
+        """Return the coefficients that correlated noise searches for a run, which `settled` stores; None without a search."""
+        return self.pieces[0].noise.search()
+
+    def settled(self, state: State, searched: list[float]) -> State:
+        """Return a state of the aggregation with the result of `search`, which is then not repeated."""
+        return self.pieces[0].settled(state, searched)
 
     def of(self, state: State) -> Plan:
         """Return the plan of a run whose aggregation has this state."""

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from turnout.base.aggregation import Aggregation
-from turnout.base.phases import Attendance
+from turnout.base.phases import Attendance, ExtraPhases
 from turnout.protocol.batch import Batch
 from turnout.protocol.limits import Participations
 from turnout.protocol.pace import Choose, Step
@@ -18,7 +17,7 @@ class Attendances:
     """The attendance of the present round, or of each group of clients with its own round.
 
     Args:
-        aggregation: aggregation that declares the phases after training.
+        extra: the phases after training; None without any.
         seed: seed of the run.
         participations: records of participation, which limit the clients of a step.
 
@@ -27,16 +26,17 @@ class Attendances:
         barred: clients that violated the protocol and are excluded from all further sums.
     """
 
-    def __init__(self, aggregation: Aggregation, seed: int, participations: Participations) -> None:
-        self._aggregation, self._seed, self._participations = aggregation, seed, participations
+    def __init__(self, extra: ExtraPhases | None, seed: int, participations: Participations) -> None:
+        self._extra, self._seed, self._participations = extra, seed, participations
         self.of: dict[int, Attendance] = {}
         self.barred: set[int] = set()
 
     def ask(self, choose: Choose, version: int) -> list[int]:
         """Return the clients to ask for a phase, among those that completed the phase before."""
+        assert self._extra is not None
         clients: Sequence[int] = choose.first
-        if choose.phase == self._aggregation.phases[0]:
-            self.of[choose.group] = self._aggregation.attendance(self._seed, choose.group or version)
+        if choose.phase == self._extra.names[0]:
+            self.of[choose.group] = self._extra.attendance(self._seed, choose.group or version)
             # A client cannot be removed from a sum later, so limits on participation apply before the first of these phases.
             may = self._participations.may(np.array(clients, dtype=np.int64), version)
             clients = [
@@ -79,5 +79,6 @@ class Attendances:
                 states.setdefault(int(group), {})[name] = value
         self.of = {}
         for number, arrays in sorted(states.items()):
-            self.of[number] = self._aggregation.attendance(self._seed, number or version)
+            assert self._extra is not None
+            self.of[number] = self._extra.attendance(self._seed, number or version)
             self.of[number].restore(arrays)

@@ -25,9 +25,9 @@ class BlamableStep:
     """
 
     def __init__(self, algorithm: Algorithm, cohorts: Cohorts, blames: bool) -> None:
-        aggregation = algorithm.aggregation
         self._algorithm, self._cohorts = algorithm, cohorts
-        self._blames = blames and not (algorithm.keeps or aggregation.mirrors_clients or aggregation.nulls_dropped)
+        mirrors = algorithm.aggregation.controls.mirrors_clients
+        self._blames = blames and not (algorithm.keeps or mirrors or algorithm.nulls_dropped)
         self._tries_selection = self._blames and isinstance(algorithm.selection, RecordingSelection)
 
     def __call__(self, state: ServerState, reports: Report, federation: Federation) -> tuple[ServerState, Info]:

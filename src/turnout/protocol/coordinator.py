@@ -37,12 +37,12 @@ class Coordinator:
 
     def __init__(self, server: FederatedServer, scheduler: Scheduler, *, sums_early: bool = True) -> None:
         self.server, self.scheduler = server, scheduler
-        aggregation, federation = server.algorithm.aggregation, server.federation
+        extra, federation = server.algorithm.aggregation.extra, server.federation
         # Without shared parameters there is nothing to sum.
         self._sums_early = server.algorithm.sums_early and sums_early and server.state.params.numel() > 0
         self._trained = Repeats(federation.num_clients)
-        self.attendances = Attendances(aggregation, federation.seed, server.participations)
-        if aggregation.phases:
+        self.attendances = Attendances(extra, federation.seed, server.participations)
+        if extra is not None:
             scheduler.ask_phase = self.attendances.ask
         self._enrolled = federation.num_clients
 
@@ -123,7 +123,7 @@ class Coordinator:
         """Process the reports of a phase that leaves the model unchanged. Call it before the next call of `next`."""
         if batch.phase == "prepare":
             self.server.prepare(reports)
-        elif batch.phase in self.server.algorithm.aggregation.phases:
+        elif batch.phase in self.server.algorithm.extra_phases:
             self.attendances.gathered(batch)
         else:
             self.server.measure_by(self._counted(reports))

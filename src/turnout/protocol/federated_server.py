@@ -20,7 +20,7 @@ from turnout.protocol.blamable_step import BlamableStep
 from turnout.protocol.cohorts import Cohorts
 from turnout.protocol.growth import grown
 from turnout.protocol.influence import Influence
-from turnout.protocol.limits import Participations, with_separation
+from turnout.protocol.limits import ParticipationLimit, Participations
 from turnout.protocol.pace import Phase
 from turnout.protocol.tensors import check_form, report_as_tensors, report_of_tensors
 
@@ -39,7 +39,7 @@ class FederatedServer:
             (see `BlamableStep`).
         attack: in a simulation, the change that colluding attackers, who know all reports of a step, make to them.
 
-        separation: smallest number of rounds between participations of a client, beside the limit of the aggregation; None
+        separation: smallest number of rounds between participations of a client, beside the limit of its privacy; None
             adds no limit.
 
     Attributes:
@@ -71,7 +71,7 @@ class FederatedServer:
         self.models = {0: self.state.params}
         self.influence = Influence(federation.num_clients) if records_influence else None
         self.measured: Report | None = None
-        limit = with_separation(algorithm.aggregation.limit, separation)
+        limit = ParticipationLimit.of(algorithm.privacy, separation)
         self.participations = Participations(federation.num_clients, limit)
         self._cohorts, self._attack = cohorts, attack
         self._step = BlamableStep(algorithm, cohorts, blames)
@@ -99,7 +99,8 @@ class FederatedServer:
 
     def settle(self, searched: list[float]) -> None:
         """Restore the noise correlation that was searched at the start of this run."""
-        self.state.slots["aggregation"] = self.algorithm.aggregation.settled(self.state.slots["aggregation"], searched)
+        if (plan := self.algorithm.privacy) is not None:
+            self.state.slots["aggregation"] = plan.settled(self.state.slots["aggregation"], searched)
 
     def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
         """Set the secret from which the noise of the next step derives, and account for lost releases."""
@@ -179,7 +180,7 @@ class FederatedServer:
         if self.measured is not None:
             reports = replace(reports, measured=self.measured)
         stale = reports.version != self.state.version
-        if not self.algorithm.aggregation.of_models or not stale.any():
+        if "offset" not in self.algorithm.aggregation.reads or not stale.any():
             return reports
         used, rows = np.unique(reports.version, return_inverse=True)
         behind = torch.stack([self.models[version] - self.state.params for version in used.tolist()])

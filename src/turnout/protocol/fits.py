@@ -31,7 +31,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     Raises:
         ConfigurationError: if there are any, with the reason that the piece declares.
     """
-    if pace.forms_groups and algorithm.aggregation.phases:
+    if pace.forms_groups and algorithm.extra_phases:
         _check_groups(algorithm)
     _check_sizes(pace, algorithm)
     if pace.steps_are_rounds:
@@ -39,7 +39,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
             algorithm.selection.enlarged(pace.over_selection)
         return
     for piece, reason in _needs_rounds(algorithm):
-        sums_groups = isinstance(piece, Aggregation) and piece.sums_groups
+        sums_groups = isinstance(piece, Aggregation) and piece.extra is not None and piece.extra.sums_groups
         if sums_groups and pace.forms_groups:
             continue
         or_groups = ", or BufferedGroups(), whose groups mask among themselves" if sums_groups else ""

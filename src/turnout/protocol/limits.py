@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from turnout.base import ParticipationLimit
 from turnout.core.types import Info, Report
+from turnout.privacy.plan import Plan
 from turnout.protocol.client_arrays import ClientArrays
 
 _NEVER = -(1 << 62)
 
 
-def with_separation(limit: ParticipationLimit | None, separation: int | None) -> ParticipationLimit | None:
-    """Return a limit that also holds a minimum number of rounds between participations; None adds nothing."""
-    if separation is None:
-        return limit
-    limit = limit or ParticipationLimit()
-    return limit._replace(separation=max(separation, limit.separation))
+class ParticipationLimit(NamedTuple):
+    """A limit on how often the server lets one client take part.
+
+    Attributes:
+        separation: smallest number of rounds from one participation of a client to its next; 1 sets no limit.
+        most: largest number of participations of a client; None sets no limit.
+    """
+
+    separation: int = 1
+    most: int | None = None
+
+    @classmethod
+    def of(cls, plan: Plan | None, separation: int | None) -> ParticipationLimit | None:
+        """Return the limit of a run's privacy that also holds a minimum number of rounds; None if neither sets one."""
+        if plan is None and separation is None:
+            return None
+        limit = cls() if plan is None else cls(*plan.limit)
+        return limit._replace(separation=max(separation or 1, limit.separation))
 
 
 class Participations(ClientArrays):

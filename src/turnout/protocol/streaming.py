@@ -94,7 +94,8 @@ class StreamingSum:
 
     def _summand(self, factors: torch.Tensor, report: Report) -> torch.Tensor | None:
         """Return the vectors that clients add to the sum; None if these are their weighted updates."""
-        return self._algorithm.aggregation.summand(factors, report, self._federation.seed)
+        extra = self._algorithm.aggregation.extra
+        return None if extra is None else extra.summand(factors, report, self._federation.seed)
 
     def _of(self, report: Report) -> torch.Tensor:
         """Return the product of all factors, float64 ``[b]``; ones for reports without updates."""

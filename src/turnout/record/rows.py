@@ -165,12 +165,11 @@ def traffic(
     trained = np.unique(reports.client)
     inputs = algorithm.per_client_inputs(trained, state, federation)
     alone = 8 * len(trained) + sum(value.nbytes for value in inputs.values())
-    phases = ("train", *algorithm.aggregation.phases)
     masked = 0
-    for number in reports.updates.group_sizes:  # of the clients that mask among themselves
-        extra = [algorithm.aggregation.bytes(phase, number, len(state.params)) for phase in phases]
-        if sizes := [size for size in extra if size is not None]:
-            reports = replace(reports, vector_bytes=0)
+    if (extra := algorithm.aggregation.extra) is not None:
+        reports = replace(reports, vector_bytes=0)
+        for number in reports.updates.group_sizes:  # of the clients that mask among themselves
+            sizes = [extra.bytes(phase, number, len(state.params)) for phase in ("train", *extra.names)]
             masked += number * sum(up for up, _ in sizes)
             alone += number * sum(down for _, down in sizes)
     row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes + masked}

@@ -114,7 +114,7 @@ class Trained:
             names,
             fixed,
             spec,
-            objective.network.adapters if experiment.algorithm.aggregation.moves_base else (),
+            objective.network.adapters if "base" in experiment.algorithm.aggregation.reads else (),
             personalization=experiment.algorithm.personal,
         )
 

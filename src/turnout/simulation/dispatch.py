@@ -54,7 +54,7 @@ class SimulatedClients:
         self._try_terms(task)
         if self.algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
             self.num_steps(np.zeros(0, dtype=np.int64), task)
-        if self.algorithm.aggregation.phases and self.collude:
+        if self.algorithm.extra_phases and self.collude:
             name = type(self.algorithm.aggregation).__name__
             raise ConfigurationError(
                 f"behaviour: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
@@ -131,7 +131,7 @@ class SimulatedClients:
         whose share is empty trains a client of another process, to learn the form of a report, and reports nothing. Phases
         after training have no reports: only who completes them matters.
         """
-        if not len(batch) or batch.phase in self.algorithm.aggregation.phases:
+        if not len(batch) or batch.phase in self.algorithm.extra_phases:
             return Report.empty(coordinator.server.state.params)
         parts = _parts(batch)
         reports = []

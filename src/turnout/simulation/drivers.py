@@ -162,7 +162,7 @@ def in_virtual_time(
     gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
     others = messages.after_training()
     for phase in algorithm.phases:
-        if phase not in ("train", *algorithm.aggregation.phases):
+        if phase not in ("train", *algorithm.extra_phases):
             alone = phase == "measure" and gradient_alone
             others[phase] = Effort(1 if alone else steps, *messages.of(phase))
     dropout = None if population.dropout is None else population.dropout.bind(seed)

@@ -46,12 +46,12 @@ class MessageSizes:
 
     def after_training(self) -> dict[Phase, Effort]:
         """Return the efforts of the phases after training: messages alone, of the size with all clients."""
-        return {
-            phase: Effort(0, *(self._masked(phase) or (0, 0))) for phase in self._server.algorithm.aggregation.phases
-        }
+        return {phase: Effort(0, *(self._masked(phase) or (0, 0))) for phase in self._server.algorithm.extra_phases}
 
     def _masked(self, phase: Phase) -> tuple[int, int] | None:
         """Return the sizes of messages that the aggregation declares, with all clients."""
         server = self._server
+        if (extra := server.algorithm.aggregation.extra) is None:
+            return None
         n = self._pace.masks_together(server.federation.num_clients)
-        return server.algorithm.aggregation.bytes(phase, n, len(server.state.params))
+        return extra.bytes(phase, n, len(server.state.params))

@@ -80,7 +80,7 @@ def workspace_of(experiment: Configuration) -> Workspace:
     personal_names = frozenset() if personal is None else personal.chosen(module)
     data = DeviceData(experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights)
     weighted = data.train.weights is not None
-    offsets = experiment.algorithm.aggregation.moves_base
+    offsets = "base" in experiment.algorithm.aggregation.reads
     objective = Objective(
         module,
         experiment.loss,

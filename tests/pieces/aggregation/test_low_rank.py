@@ -8,14 +8,13 @@ import torch
 from torch import nn
 
 from turnout import ALGORITHMS, AdamW, ConfigurationError, Experiment, compose, load, models
-from turnout.base import Aggregation
 from turnout.base.server_step import server_step
 from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.types import Federation
 from turnout.engine.adapters import adapters_of
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
-from turnout.pieces.aggregation import FedexLora, FlexLora, Flora, HetLora, RaFlora
+from turnout.pieces.aggregation import FedexLora, FlexLora, Flora, HetLora, RaFlora, WeightedSum
 from turnout.pieces.guard import TruncatedRank
 from turnout.pieces.local import Scaffold, TailPenalty
 from turnout.pieces.personalization import Personal
@@ -252,12 +251,13 @@ def test_invalid_arguments_raise(make, message):
 
 
 def test_piece_that_changes_the_base_declares_how():
-    class Moves(FlexLora):
-        moves_base = True
-        base_offset = Aggregation.base_offset
+    class Moves(WeightedSum):
+        reads = frozenset({"base"})
 
-    with pytest.raises(NotImplementedError, match="Moves declares moves_base: it has to define base_offset"):
-        compose(Moves()).shared(compose(Moves()).init(torch.zeros(P), KNOWN))
+    with pytest.raises(
+        ConfigurationError, match=r"Moves reads the base, .* state has nothing: return it from init\(\)"
+    ):
+        compose(Moves()).init(torch.zeros(P), KNOWN)
 
 
 def test_adapters_of_convolutions_are_refused():

@@ -90,7 +90,8 @@ def test_quantile_count_increases_the_noise_of_both():
     moved = []
     for more in ({}, {"quantile": 0.5, "count_deviation": 3.0}):
         piece = private(**more).aggregation
-        moved.append(piece.move("control", torch.full((3,), 1 / N), sent, piece.init(known), known)[0].norm())
+        assert isinstance(piece, PrivateSum)
+        moved.append(piece.noised_change("control", torch.full((3,), 1 / N), sent, piece.init(known), known)[0].norm())
     assert moved[0].item() == pytest.approx(np.sqrt(2) * 3.0 * 0.5 / N * np.sqrt(4000), rel=0.05)
     assert (moved[1] / moved[0]).item() == pytest.approx((1 - 0.25) ** -0.5, rel=1e-6)
 

@@ -411,7 +411,7 @@ def test_sum_accepts_no_more_clients_than_its_capacity():
     assert Attendance(0.6, None, 2, (0, 0), code.capacity).share([4, 1, 7]) == [1, 4, 7]
     piece = SecureSum(bits=10, fraction_bits=4, cohort=3, min_clients=2)
     largest = torch.full((8, 2), 8.0, dtype=torch.float64)
-    attendance = piece.attendance(0, 0)
+    attendance = piece.extra.attendance(0, 0)
     rows = piece.code.encode(largest[attendance.share(range(8))].numpy())
     total = piece.code.decode(reduce(rows.sum(axis=0, dtype=np.uint16), 10))
     np.testing.assert_array_equal(total, 24.0)

@@ -10,9 +10,10 @@ from typing import Literal
 
 import torch
 
-from turnout.base import Aggregation, InformsClients
+from turnout.base import InformsClients
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.pieces.aggregation.low_rank import LowRank
 from turnout.pieces.local.measurements import Inexactness
 from turnout.pieces.local.solver import Solver
 from turnout.protocol.fits import check_machines, check_pace
@@ -114,9 +115,9 @@ def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
     for piece in algorithm.corrections:
         if piece.of_minibatch:
             yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
-    if type(aggregation).base_offset is not Aggregation.base_offset:
+    if isinstance(aggregation, LowRank):
         yield aggregation, "multiplies the factors of adapters, and arrays do not say which of them belong together"
-    if phases := aggregation.phases:
+    if phases := algorithm.extra_phases:
         yield aggregation, f"asks clients for more after training ({', '.join(phases)})"
 
 

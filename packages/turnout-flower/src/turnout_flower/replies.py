@@ -23,7 +23,7 @@ from turnout_serve.wire.messages import Coding, ReportFormat, report_body
 def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, ReportFormat]:
     """Return the format of reports by phase."""
     objective: Any = arrays  # a coding reads its layout and initial model alone
-    coding, nulls = Coding.of(rule.algorithm, rule.seed, objective), rule.algorithm.aggregation.nulls_dropped
+    coding, nulls = Coding.of(rule.algorithm, rule.seed, objective), rule.algorithm.nulls_dropped
     bodies = {phase: report_body(_example(rule, arrays, phase)) for phase in rule.algorithm.phases}
     counts = CountLimits(None, rule.max_examples, rule.max_steps)
     return {

@@ -46,7 +46,7 @@ class Area(KeepsUpdates, name="area"):
     arbitrary delays", 2024 (arXiv 2405.10123), in the version of the first author's simulator.
     """
 
-    of_models = True
+    reads = frozenset({"offset"})
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:

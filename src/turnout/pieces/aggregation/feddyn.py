@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
+from turnout.base.controls import Controls
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
@@ -52,8 +53,7 @@ class FedDyn(Aggregation, name="feddyn"):
     """
 
     replaces_state = True
-    mirrors_clients = True
-
+    controls = Controls(mirrors_clients=True)
     only_sums = True
 
     def init(self, federation: Federation) -> State:

@@ -40,7 +40,7 @@ class FedexLora(LowRank, name="fedex_lora"):
     large language models", ACL 2025 (arXiv 2410.09432).
     """
 
-    moves_base = True
+    reads = frozenset({"model", "base"})
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return the means of the factors, and the mean of the products."""

@@ -43,7 +43,7 @@ class Flora(LowRank, name="flora"):
     adaptations", NeurIPS 2024 (arXiv 2409.05976).
     """
 
-    moves_base = True
+    reads = frozenset({"model", "base"})
     new_factors = True
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:

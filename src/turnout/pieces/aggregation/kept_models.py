@@ -44,9 +44,8 @@ class KeptModels(Aggregation, name="kept_models"):
     unavailability", NeurIPS 2024.
     """
 
-    of_models = True
     only_sums = True
-    continues = True
+    reads = frozenset({"offset", "kept"})
 
     needs_rounds = "{pace} sends clients the present model, and with {piece} they continue from the one that they kept"
 

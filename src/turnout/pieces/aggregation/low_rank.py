@@ -56,7 +56,7 @@ class Factors:
 
 
 class Merged(NamedTuple):
-    """The new factors of one adapter and, for pieces with `moves_base`, the product ``[m, k]`` that the layer should have."""
+    """The new factors of one adapter and, for pieces that read ``"base"``, the product ``[m, k]`` that the layer needs."""
 
     up: torch.Tensor
     down: torch.Tensor
@@ -77,7 +77,7 @@ class LowRank(Aggregation):
 
     replaces_state = True
 
-    reads_model = True
+    reads = frozenset({"model"})
     needs_rounds = (
         "averaged factors have to start from the same version, and with {pace} reports are of several versions"
     )
@@ -99,20 +99,16 @@ class LowRank(Aggregation):
             )
 
     def init(self, federation: Federation) -> State:
-        """Return zeros to be added to the frozen weights if the piece `moves_base`, otherwise an empty state."""
+        """Return zeros to be added to the frozen weights if the piece reads ``"base"``, otherwise an empty state."""
         if not federation.adapters:
             raise ConfigurationError(
                 f"{type(self).__name__} averages products of low-rank factors, and the model has no adapter whose A and B "
                 "are both trained and shared: write HuggingFace(lora=8), without frozen or personal factors"
             )
-        if not self.moves_base:
+        if "base" not in self.reads:
             return {}
         numbers = sum(adapter.outputs * adapter.inputs for adapter in federation.adapters)
         return {BASE_OFFSET: torch.zeros(numbers, dtype=federation.dtype, device=federation.device)}
-
-    def base_offset(self, state: State) -> torch.Tensor:
-        """Return the numbers to be added to the frozen weights below adapters."""
-        return state[BASE_OFFSET]
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``: the change of the factors, and the weighted sum of updates of other parameters."""

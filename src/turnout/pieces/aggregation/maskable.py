@@ -1,15 +1,17 @@
-"""Base class of sums of updates that clients may mask, in additional phases after training."""
+"""Sums of updates that clients mask, in additional phases after training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from turnout.base import Aggregation, Slots, Weighting
+from turnout.base import Slots, Weighting
 from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, ServerState
+from turnout.core.types import Federation, Report, ServerState
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
@@ -22,43 +24,30 @@ from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES
 _KEYS, _NUMBER = 2 * KEY_BYTES, 8  # bytes of two public keys, and of a number
 
 
-class MaskableSum(Aggregation):
-    """Base class of sums of updates that clients mask if `masking` is not None (secure aggregation).
+@dataclass(frozen=True)
+class MaskedPhases:
+    """The phases in which clients share secrets, mask their summands and open the sum (secure aggregation).
 
-    The contribution of a client is its `summand`. A simulation adds summands without masks and has the same bits as a
-    deployment.
+    A simulation adds summands without masks and has the same bits as a deployment.
+
+    Attributes:
+        masking: the options of the secure sum.
+        summand: function that returns the contributions of clients to the sum, see `ExtraPhases.summand`.
+        sums_groups: whether groups of clients may mask among themselves.
+        nulls_dropped: whether a client whose update is not finite sends zeros instead of dropping out.
     """
 
-    @property
-    def masking(self) -> Masking | None:
-        """The options of the secure sum; None if updates are sent without masks."""
-        return None
+    masking: Masking
+    summand: Callable[[torch.Tensor, Report, int | None], torch.Tensor]
+    sums_groups: bool = False
+    nulls_dropped: bool = False
 
-    @property
-    def phases(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The phases of a round after training: share, mask and open with masks, none without."""
-        return () if self.masking is None else ("share", "mask", "open")
-
-    @property
-    def sends_in(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The phase in which a client sends its update."""
-        return "train" if self.masking is None else "mask"
-
-    @property
-    def only_sums(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if the only operation on updates is to sum them."""
-        return self.masking is not None
-
-    @property
-    def needs_rounds(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The reason for which masks require synchronous rounds; None without masks."""
-        if self.masking is None:
-            return None
-        return _NEEDS_ROUNDS if self.sums_groups else _CLIPS_BEFORE
+    names: ClassVar[tuple[str, ...]] = ("share", "mask", "open")
+    sends_in: ClassVar[str] = "mask"
 
     def attendance(self, seed: int, version: int) -> Attendance:
         """Return a record of the clients that take part in the sum of the round from `version`."""
-        masking = self._masking
+        masking = self.masking
         return Attendance(
             masking.threshold, masking.degree, masking.min_clients, (seed, version), masking.code.capacity
         )
@@ -72,28 +61,27 @@ class MaskableSum(Aggregation):
         messages: Messages,
     ) -> MaskedSum:
         """Return the server's side of the sum of a round."""
-        return MaskedSum(self._masking, weighting, state, federation, attendance, messages)
+        return MaskedSum(self.masking, weighting, state, federation, attendance, messages)
 
-    def client_side(self) -> Masker | None:
-        """Return the client's side of the sum, which masks its update; None without masks."""
-        return None if self.masking is None else Masker(self.masking, self.summand, self.nulls_dropped)
+    def client_side(self) -> Masker:
+        """Return the client's side of the sum, which masks its update."""
+        return Masker(self.masking, self.summand, self.nulls_dropped)
 
     def form(self, phase: str, inputs: Shapes, num_params: int) -> Form:
         """Return the tensors of a client's message in a phase."""
-        return form_of(phase, self._masking.bits, inputs, num_params)
+        return form_of(phase, self.masking.bits, inputs, num_params)
 
-    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:
+    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int]:
         """Return the bytes that each client sends and receives in a phase, in addition to those of every task.
 
-        In ``"train"`` a client sends keys in place of its update. None if updates are sent without masks.
+        In ``"train"`` a client sends keys in place of its update.
 
         Args:
             phase: the phase.
             num_clients: number of clients in the sum.
             num_params: P, the number of parameters.
         """
-        if (masking := self.masking) is None:
-            return None
+        masking = self.masking
         k, number = masking.num_neighbours(num_clients), _NUMBER
         return {
             "train": (_KEYS, 0),
@@ -102,17 +90,12 @@ class MaskableSum(Aggregation):
             "open": (k * shamir.SHARE_BYTES, k * number),
         }[phase]
 
-    @property
-    def _masking(self) -> Masking:
-        assert self.masking is not None
-        return self.masking
 
-
-_CLIPS_BEFORE = (
+CLIPS_BEFORE = (
     "{piece} with secure does not support {pace}: clients clip before the staleness of their sum is known, by which "
     "{pace} may weight it"
 )
-_NEEDS_ROUNDS = (
+NEEDS_ROUNDS = (
     "{pace} does not support masks: {piece} masks updates among the clients of a round, which are available at the "
     "same time, and {pace} has no rounds"
 )

@@ -30,7 +30,7 @@ class WeightedModels(Aggregation, name="weighted_models"):
     Reference: Xie et al., "Asynchronous federated optimization", OPT 2020, Algorithm 1.
     """
 
-    of_models = True
+    reads = frozenset({"offset"})
     only_sums = True
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import torch
 
-from turnout.base import ParticipationLimit, Slots
-from turnout.core.types import Federation, State
-from turnout.pieces.aggregation.maskable import MaskableSum
+from turnout.base import Aggregation, Slots, Weights, WithState
+from turnout.base.controls import Controls
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.aggregation.maskable import CLIPS_BEFORE, MaskedPhases
 from turnout.pieces.aggregation.private_fit import (
     check_coins,
     check_divisor,
@@ -30,10 +31,8 @@ from turnout.protocol.secure.masking import Masking
 
 
 @dataclass(frozen=True)
-class PrivateRelease(MaskableSum, ABC):
+class PrivateRelease(Aggregation, ABC):
     """Declare how much noise a sum has and how often a client takes part in it. `PrivateSum` documents the options."""
-
-    nulls_dropped = True
 
     norm: float = 1.0
     noise_multiplier: float = 1.0
@@ -86,9 +85,24 @@ class PrivateRelease(MaskableSum, ABC):
         return None if self.secure_sum is None else self.secure_sum.masking
 
     @property
-    def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
-        """The limit on the participation of a client."""
-        return ParticipationLimit(self.separation, self.most)
+    def needs_rounds(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The reason for which masks require synchronous rounds; None without masks."""
+        return None if self.secure is None else CLIPS_BEFORE
+
+    @property
+    def extra(self) -> MaskedPhases | None:
+        """The phases of the secure sum; None if the server receives single updates."""
+        return None if self.masking is None else MaskedPhases(self.masking, self.summand, nulls_dropped=True)
+
+    @abstractmethod
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
+        """Return the contributions of clients to a masked sum, float64 ``[B, P]``, see `ExtraPhases.summand`."""
+
+    @abstractmethod
+    def noised_change(
+        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> WithState:
+        """Return the noised change of the mean of control variates, ``[P]``, and the new state."""
 
     @property
     def is_correlated(self) -> bool:
@@ -107,9 +121,9 @@ class PrivateRelease(MaskableSum, ABC):
         return self.noise_multiplier > 0
 
     @property
-    def noises_controls(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if control variates have noise."""
-        return self.control_norm is not None and self.acts_alone
+    def controls(self) -> Controls:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The sum of changes of control variates, which has noise in every round if updates have."""
+        return Controls(self.noised_change, without_reports=self.control_norm is not None and self.acts_alone)
 
     def release(self, searched: tuple[float, ...] | None = None) -> Release:
         """Return the noised sums as the accountant needs them, with the coefficients that a correlation has searched."""
@@ -126,12 +140,8 @@ class PrivateRelease(MaskableSum, ABC):
         values = state.get("searched")
         return None if values is None or not values.any() else tuple(values.flatten().tolist())
 
-    def search(self) -> list[float] | None:
-        """Return the coefficients that a correlation searches for a run, which `settled` stores; None without a search."""
-        return self.noise.search()
-
     def settled(self, state: State, values: list[float]) -> State:
-        """Return a state with the result of `search`, which is then not repeated."""
+        """Return a state with the coefficients that a correlation has searched (`RoundNoise.search`)."""
         return state | {
             name: torch.tensor(values, dtype=torch.float64).view(value.shape)
             for name, value in state.items()

@@ -149,7 +149,9 @@ class PrivateSum(PrivateRelease, name="private_sum"):
         first = torch.tensor(self.norm, dtype=torch.float64)
         return {"norm": first, "releases": torch.tensor(0), **self.noise.init(federation)}
 
-    def move(self, name: str, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
+    def noised_change(
+        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> WithState:
         """Return the change of the mean of control variates, clipped and with noise, ``[P]``, and the new state."""
         assert self.control_norm is not None
         total = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
@@ -188,10 +190,9 @@ class PrivateSum(PrivateRelease, name="private_sum"):
             after["norm"] = (state["norm"] * moved).clamp(*BOUNDS)
         return total.to(federation.dtype), after
 
-    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
-        """Return the contributions to a masked sum, ``q(clip(f_b Delta_b, C'))`` plus clients' noise; None without masks."""
-        if self.secure is None:
-            return None
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
+        """Return the contributions to a masked sum, ``q(clip(f_b Delta_b, C'))`` plus clients' noise."""
+        assert self.secure is not None
         values = clipped_summand(self.secure, self.norm, factors, report.updates.gathered())
         return values if self.noise_shares is None else with_noise_under_masks(self, values, report, seed)
 

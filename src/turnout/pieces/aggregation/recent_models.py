@@ -45,8 +45,7 @@ class RecentModels(Aggregation, name="recent_models"):
 
     replaces_state = True
 
-    of_models = True
-    reads_model = True
+    reads = frozenset({"model", "offset"})
     only_sums = True
 
     window: int = 5

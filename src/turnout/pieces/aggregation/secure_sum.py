@@ -10,14 +10,14 @@ import torch
 from turnout.base import Slots
 from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.maskable import MaskableSum, check_maskable, round_to_grid
+from turnout.pieces.aggregation.maskable import NEEDS_ROUNDS, MaskedPhases, check_maskable, round_to_grid
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.protocol.secure.fixed_point import FixedPoint
 from turnout.protocol.secure.masking import Masking
 
 
 @dataclass(frozen=True)
-class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore[reportIncompatibleVariableOverride]
+class SecureSum(WeightedSum, name="secure_sum"):
     """Sum masked updates: the server learns the weighted sum of a round, but no single update (SecAgg+).
 
     Delta_b is the update of report b, f_b the product of the factors of the weighting chain, and D its divisor::
@@ -67,7 +67,7 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.
     """
 
-    sums_groups = True
+    needs_rounds = NEEDS_ROUNDS
 
     bits: int = 32
     fraction_bits: int = 16
@@ -108,6 +108,11 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
     def masking(self) -> Masking:
         """The options of the secure sum."""
         return Masking(self.code, self.threshold, self.min_clients, self.degree, self.weights)
+
+    @property
+    def extra(self) -> MaskedPhases:
+        """The phases in which clients mask their updates; groups of clients may do so among themselves."""
+        return MaskedPhases(self.masking, self.summand, sums_groups=True)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for algorithms that read more than one sum of updates."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
+from turnout.base.controls import Controls
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
 from turnout.pieces.weighting.normalise import DivideByClients
@@ -43,11 +44,9 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     """
 
     replaces_state = True
-    mirrors_clients = True
-
+    controls = Controls(mirrors_clients=True, adds_up=True)
     only_sums = True
     acts_alone = True
-    adds_up = True
 
     def init(self, federation: Federation) -> State:
         """Return a sum of zero."""

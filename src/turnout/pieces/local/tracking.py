@@ -52,7 +52,7 @@ class GradientTracking(Correction, name="gradient_tracking"):
                 f"{type(algorithm.personal).__name__} needs updates, and with GradientTracking clients send changes of "
                 "gradients in their place: leave it out"
             )
-        if not algorithm.aggregation.adds_up:
+        if not algorithm.aggregation.controls.adds_up:
             raise ConfigurationError(
                 f"GradientTracking sends changes of gradients, which {type(algorithm.aggregation).__name__} would take for "
                 "updates: add TrackedSum() to the pieces"

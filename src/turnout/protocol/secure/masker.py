@@ -167,14 +167,14 @@ class Masker:
 
     Args:
         masking: options of the sum.
-        summand: `Aggregation.summand`, which returns the summand for a weight and an update.
+        summand: function that returns the summand for a weight and an update, see `ExtraPhases.summand`.
         nulls: whether to send zeros for an update with NaN or infinity, instead of dropping out.
     """
 
     def __init__(
         self,
         masking: Masking,
-        summand: Callable[[torch.Tensor, Report, None], torch.Tensor | None],
+        summand: Callable[[torch.Tensor, Report, None], torch.Tensor],
         nulls: bool = False,
     ) -> None:
         self._vectors, self._code = VectorMasker(masking), masking.code
@@ -197,9 +197,7 @@ class Masker:
     def _encoded(self, weight: float, report: Report) -> np.ndarray:
         """Return the codes of an update multiplied by its weight."""
         factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
-        summand = self._summand(factors, report, None)
-        assert summand is not None
-        return self._code.encode(summand[0].cpu().numpy())
+        return self._code.encode(self._summand(factors, report, None)[0].cpu().numpy())
 
 
 def _clients(inputs: State, name: str) -> list[int]:

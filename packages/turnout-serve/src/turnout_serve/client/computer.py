@@ -51,7 +51,7 @@ class Computer:
             experiment.engine,
             device,
             personal,
-            offsets=aggregation.moves_base,
+            offsets="base" in aggregation.reads,
             precision=experiment.precision,
             statistics=experiment.statistics,
         )
@@ -72,8 +72,8 @@ class Computer:
         first = initial[num_shared:] if personalization is None else personalization.first(initial, num_shared)
         self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
-        if aggregation.moves_base:
-            shared[BASE_OFFSET] = aggregation.base_offset(aggregation.init(self.federation))
+        if "base" in aggregation.reads:
+            shared[BASE_OFFSET] = aggregation.init(self.federation)[BASE_OFFSET]
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
         self.inputs = _specs(plain_row(algorithm.first_inputs(self.federation), 0))
@@ -89,7 +89,7 @@ class Computer:
         Raises:
             WireError: if not, with what is missing or wrong.
         """
-        if task.phase not in self.experiment.algorithm.aggregation.phases:  # those are checked by `phase_message`
+        if task.phase not in self.experiment.algorithm.extra_phases:  # those are checked by `phase_message`
             try:
                 compare(_specs(task.told), self.inputs)
             except WireError as error:

@@ -50,7 +50,8 @@ class Worker:
         self._algorithm = computer.experiment.algorithm
         masking: Masking | None = getattr(self._algorithm.aggregation, "masking", None)
         self._repeats = Repeats(masking, noised=self._surveys.noised, allowed="repeats" in allows)
-        self._phases = self._algorithm.aggregation.client_side()
+        extra = self._algorithm.aggregation.extra
+        self._phases: ClientSide | None = None if extra is None else extra.client_side()
 
     @property
     def model(self) -> Manifest:
@@ -98,7 +99,7 @@ class Worker:
             body = self._surveys.do(client, task, model, memory)
             return None if body is None else (body, memory)
         self._computer.check(task)
-        if self._phases is not None and task.phase in self._algorithm.aggregation.phases:
+        if self._phases is not None and task.phase in self._algorithm.extra_phases:
             return phase_message(self._phases, task, memory)
         report, after = self._step(client, task, model, memory)
         if self._phases is None or task.phase != "train":

@@ -72,7 +72,7 @@ class Service:
         self.seen: dict[int, float] = {}
         self.usual: UsualSizes | None = None
         # A private sum drops no report because of its client's data.
-        if options.max_norm == "auto" and not driver.setting.algorithm.aggregation.nulls_dropped:
+        if options.max_norm == "auto" and not driver.setting.algorithm.nulls_dropped:
             self.usual = UsualSizes(norm_unit(driver.setting.initial))
             self.usual.restore(driver.store.sizes())
 

@@ -65,7 +65,7 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     parts = [
         Visible("participation", "when it is there, and how long it takes", "the protocol"),
         Visible("scalars", "its numbers of examples and of local steps", local),
-        Visible("sums" if algorithm.aggregation.phases else "updates", _of_update(algorithm), through),
+        Visible("sums" if algorithm.extra_phases else "updates", _of_update(algorithm), through),
     ]
     if algorithm.local.gives:
         parts.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
@@ -81,7 +81,7 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
 def _of_update(algorithm: Algorithm) -> str:
     """Describe an update as the server sees it."""
     what = "its update of the model" if algorithm.personal is None else "its update of the shared part"
-    return f"{what}, masked, of which it can open the sum over a round" if algorithm.aggregation.phases else what
+    return f"{what}, masked, of which it can open the sum over a round" if algorithm.extra_phases else what
 
 
 def excess(algorithm: Algorithm, allowed: Iterable[str]) -> list[Visible]:

@@ -107,7 +107,7 @@ class Blame:
     ) -> None:
         self._coordinator, self._formats, self._reports_of = coordinator, formats, reports_of
         self._server = coordinator.server
-        self._extra = self._server.algorithm.aggregation.phases
+        self._extra = self._server.algorithm.extra_phases
 
     def of_choice(self, error: Exception) -> list[int]:
         """Return the rows of measurements for which the selection raises; none where no client is to blame."""
@@ -133,7 +133,7 @@ class Blame:
             return sorted(set(error.tasks).intersection(tasks)) or tasks, ()
         if isinstance(action, Gather) and action.phase in self._extra:
             return tasks, ()
-        if self._server.algorithm.aggregation.nulls_dropped:
+        if self._server.algorithm.nulls_dropped:
             return None
         if self._extra:  # no client can be left out of a secure sum
             return None if self._blanks_raise(action) else (tasks, ())

@@ -37,8 +37,8 @@ class ExtraPhases:
 
     def __init__(self, setting: RunSetting, coordinator: Coordinator, read: Callable[[int, str], bytes]) -> None:
         self._coordinator = coordinator
-        self._aggregation, self._messages = setting.algorithm.aggregation, StoredMessages(setting, read)
-        self.declared = bool(self._aggregation.phases)
+        self._extra, self._messages = setting.algorithm.aggregation.extra, StoredMessages(setting, read)
+        self.declared = self._extra is not None
         self.barred: dict[int, str] = {}
 
     def take(self, client: int, body: str, task: Assignment) -> None:
@@ -59,7 +59,7 @@ class ExtraPhases:
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their tasks of an extra phase; none in another phase."""
-        if phase not in self._aggregation.phases:
+        if self._extra is None or phase not in self._extra.names:
             return {}
         return self._side(self._coordinator.scheduler.pace.group_of(clients[0])).inputs(phase, clients)
 
@@ -84,14 +84,14 @@ class ExtraPhases:
     def _opened(self, group: int) -> Report | None:
         """Open the sum of a round or group, if enough clients have sent shares."""
         attendance = self._coordinator.attendances.of.get(group)
-        if attendance is None:
+        if attendance is None or self._extra is None:
             return None
         version = self._coordinator.server.state.version
         if not attendance.opens:
             log.warning("a secure sum has too few clients", extra={"version": version})
             return None
         summed = set(attendance.used())
-        helpers = [client for client in self._messages.senders(self._aggregation.phases[-1]) if client in summed]
+        helpers = [client for client in self._messages.senders(self._extra.names[-1]) if client in summed]
         report, culprits, why = self._side(group).report(helpers)
         if report is None:
             attendance.opens = False
@@ -105,7 +105,8 @@ class ExtraPhases:
     def _side(self, group: int) -> ServerSide:
         """Return the server's part of the protocol in the present round, or in a group."""
         server, attendance = self._coordinator.server, self._coordinator.attendances.of[group]
-        return self._aggregation.server_side(
+        assert self._extra is not None
+        return self._extra.server_side(
             server.algorithm.weighting, server.state, server.federation, attendance, self._messages
         )
 

@@ -34,9 +34,9 @@ def fresh() -> str:
 
 def first(algorithm: Algorithm) -> dict[str, Any]:
     """Return the fields of the start of a run: a secret, and the correlation that was searched for its noise."""
-    if algorithm.privacy is None:
+    if (plan := algorithm.privacy) is None:
         return {}
-    searched = algorithm.aggregation.search()
+    searched = plan.search()
     return {"secret": fresh()} | ({} if searched is None else {"searched": searched})
 
 

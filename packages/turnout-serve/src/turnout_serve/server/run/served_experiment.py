@@ -72,7 +72,7 @@ class ServedExperiment(NamedTuple):
         initial = objective.initial[: objective.layout.num_shared]
         max_norm = norm_limit(initial, max_norm)
         # A private sum drops no report because of its client's data; its weights are bounded.
-        counts = CountLimits(algorithm.local, None if algorithm.aggregation.nulls_dropped else max_examples)
+        counts = CountLimits(algorithm.local, None if algorithm.nulls_dropped else max_examples)
         setting = RunSetting(
             algorithm=algorithm,
             pace=experiment.pace,
@@ -86,7 +86,7 @@ class ServedExperiment(NamedTuple):
             reports={
                 phase: replace(_tried_report(computer, phase, initial), max_norm=max_norm, counts=counts)
                 for phase in algorithm.phases
-                if phase not in algorithm.aggregation.phases
+                if phase not in algorithm.extra_phases
             },
             sums=experiment.sums_form(),
             widths=experiment.data.widths,
@@ -150,7 +150,7 @@ def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor) -> Re
     if done is None:
         raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
     coding = Coding.of(algorithm, computer.experiment.seed, computer.objective)
-    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped)
+    return ReportFormat(read_manifest(done[0]), coding, algorithm.nulls_dropped)
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

@@ -180,7 +180,7 @@ class ServedRun:
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Return the reports of a batch; the noise of a step follows from them."""
         extra, server = self.extra, coordinator.server
-        if batch.phase in self.setting.algorithm.aggregation.phases:
+        if batch.phase in self.setting.algorithm.extra_phases:
             extra.gathered(batch.phase, batch.clients.tolist(), batch.groups[0])
             return Report.empty(server.state.params)
         # Of a sum that could not be used, the batch has no clients left.

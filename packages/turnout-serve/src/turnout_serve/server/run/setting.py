@@ -78,9 +78,9 @@ class RunSetting:
         """Return the format of a report on a task."""
         if task.task >= FIRST_TASK or task.phase in SURVEYS:
             return self.answer_format(task)
-        aggregation = self.algorithm.aggregation
-        if task.phase in aggregation.phases:
-            return PhaseFormat(aggregation.form(task.phase, input_shapes(task), len(self.initial)))
+        extra = self.algorithm.aggregation.extra
+        if extra is not None and task.phase in extra.names:
+            return PhaseFormat(extra.form(task.phase, input_shapes(task), len(self.initial)))
         return self.reports[task.phase]
 
     @cached_property
