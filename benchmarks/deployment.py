@@ -243,7 +243,7 @@ def waiting(num_clients: int = 10_000) -> str:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     num_clients = min(num_clients, hard - 200)
-    with served(experiment(100, None, 10), min_clients=num_clients + 1) as (port, pid):
+    with served(experiment(100, None, 10), min_clients=num_clients + 1, public_status=True) as (port, pid):
 
         async def measure() -> tuple[int, int]:
             before = memory(pid)

@@ -80,7 +80,7 @@ class Trial:
         with (folder / "swarm.log").open("ab") as log:
             swarm = subprocess.Popen([*TURNOUT, "swarm", url, *self.swarm], stdout=log, stderr=log)
         try:
-            half = wait(url, lambda figures: figures["version"] >= figures["rounds"] // 2, patience)
+            half = wait(url, folder, lambda figures: figures["version"] >= figures["rounds"] // 2, patience)
             print(f"step {half['version']} of {half['rounds']}: killing the server, and starting it again", flush=True)
             server.send_signal(signal.SIGKILL)
             server.wait()
@@ -113,7 +113,7 @@ class Trial:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "server.log").open("ab") as log:
             server = subprocess.Popen([*command, "--linger", "3", *self.serve], stdout=log, stderr=log, env=os.environ)
-        wait(url, bool, server=server)
+        wait(url, folder, bool, server=server)
         return server
 
 
@@ -123,16 +123,17 @@ def simulated(config: Path, overrides: Sequence[str] = ()) -> History:
 
 
 def wait(
-    url: str, until: Any, patience: float = 300.0, server: subprocess.Popen[bytes] | None = None
+    url: str, folder: Path, until: Any, patience: float = 300.0, server: subprocess.Popen[bytes] | None = None
 ) -> dict[str, Any]:
-    """Ask a server for its figures until they are as wanted."""
+    """Ask the server of a folder for its figures, with the administrator's token, until they are as wanted."""
     end = time.monotonic() + patience
     while time.monotonic() < end and (server is None or server.poll() is None):
         try:
-            figures = httpx2.get(f"{url}/v1/status", timeout=5).json()
-            if until(figures):
+            token = (folder / "admin.token").read_text("utf-8").strip()
+            answer = httpx2.get(f"{url}/v1/status", headers={"authorization": f"Bearer {token}"}, timeout=5)
+            if answer.status_code == 200 and until(figures := answer.json()):
                 return figures
-        except (httpx2.HTTPError, ValueError):
+        except (httpx2.HTTPError, FileNotFoundError, ValueError):
             pass
         time.sleep(0.2)
     raise TimeoutError(f"{url} has ended, or not answered as wanted: server.log in its folder says why")

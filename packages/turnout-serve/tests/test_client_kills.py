@@ -64,7 +64,8 @@ def joined(computer, row, folder, url):
 def test_killed_clients_lose_no_report_and_no_memory(folder, undisturbed):
     """A restarted client continues from its folder: model and memory equal those of an undisturbed run."""
     chance, port = random.Random(2), free_port()
-    options = Options(port=port, min_clients=N, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
+    leases = Leases(heartbeat=600, grace=600)
+    options = Options(port=port, min_clients=N, leases=leases, rate=0, linger=60, public_status=True)
     computer, url = Computer(RUN, "vectorised"), f"http://127.0.0.1:{port}"
     server = started(folder / "server", options)
     folders, alive = [folder / str(row) for row in range(N)], dict[int, int]()
@@ -109,7 +110,8 @@ class Processes:
 
     def __init__(self, run, folder):
         leases, port = Leases(heartbeat=600, grace=600, task_deadline=600), free_port()
-        self.options = Options(port=port, min_clients=N + 1, leases=leases, rate=0, linger=60)  # so that nobody trains
+        # Nobody trains, because one client is missing.
+        self.options = Options(port=port, min_clients=N + 1, leases=leases, rate=0, linger=60, public_status=True)
         self.run, self.folder, self.url = run, folder, f"http://127.0.0.1:{port}"
         self.computer, self.pids, self.end = (
             Computer(run, "vectorised"),

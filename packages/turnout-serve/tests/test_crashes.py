@@ -222,7 +222,7 @@ def started(folder, options, run=RUN):
         finally:
             os._exit(code)
     with Connection(f"http://127.0.0.1:{options.port}").client() as http:
-        while send(http, Call("GET", "/v1/status")).status != 200:
+        while send(http, Call("GET", "/v1/run")).status != 200:
             time.sleep(0.02)
     return pid
 

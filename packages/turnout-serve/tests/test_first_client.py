@@ -13,6 +13,7 @@ from turnout_serve.server.first_client import first_shape
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.options import Options
 from turnout_serve.server.store.store import Store
+from turnout_serve.wire.administrator import server_token
 from turnout_serve.wire.data_shape import MOST_NUMBERS, DataShape
 from turnout_serve.wire.edge import Malformed
 
@@ -142,10 +143,12 @@ def test_shape_of_a_refused_client_is_not_recorded(folder):
     misfit = server.enrol(told(inputs=[6]), **code)
     assert misfit.status_code == 422
     assert misfit.json()["reason"].startswith("the model does not fit (the examples of this client have inputs [6]")
-    assert httpx2.get(f"{server.url}/v1/status").json()["state"] == "waiting for the shape of the data"
+    assert httpx2.get(f"{server.url}/v1/status").status_code == 401
+    token = {"authorization": f"Bearer {server_token(folder)}"}
+    assert httpx2.get(f"{server.url}/v1/status", headers=token).json()["state"] == "waiting for the shape of the data"
     assert httpx2.get(f"{server.url}/v1/run").json()["input_shape"] is None
     assert httpx2.get(f"{server.url}/v1/models/x").headers["retry-after"] == "2"
-    assert "turnout_steps_total 0" in httpx2.get(f"{server.url}/metrics").text
+    assert "turnout_steps_total 0" in httpx2.get(f"{server.url}/metrics", headers=token).text
     assert not server.result
     assert server.enrol(told(), **code).json() == SHAPE.settings()
     server.thread.join(30)
@@ -173,6 +176,7 @@ def test_serve_without_data_and_join_on_the_command_line(folder):
     serve = ["serve", str(folder / "run.toml"), "--folder", str(run), "--port", str(port), "--min-clients", "1"]
     server = command_line(folder, *serve, "--linger", "0.5")
     server.wait_for(lambda: "waiting at" in server.output)
+    assert "waiting for the shape of the data" in cli("status", run)
     url = f"http://127.0.0.1:{port}"
     announced = httpx2.get(f"{url}/v1/run").json()
     assert (announced["input_shape"], announced["secure"], announced["evaluation"]) == (None, None, {})
@@ -180,6 +184,7 @@ def test_serve_without_data_and_join_on_the_command_line(folder):
     assert "the run is over: 2 reports were taken" in said
     assert '"data": {"inputs": [5], "input_type": "float32"' in (folder / "sent.jsonl").read_text()
     server.ended()
+    assert "2 of 2" in cli("status", run)
     again = command_line(folder, *serve, "rounds=3", "--linger", "0.5")
     again.wait_for(lambda: "serving at" in again.output)
     assert httpx2.get(f"{url}/v1/run").json().keys() == announced.keys()

@@ -71,10 +71,11 @@ def test_swarm_status_and_replay_work_together(folder):
     made = server(folder / "run", min_clients=4)
     with made.listening() as url:
         assert "4 away at the end" not in cli("swarm", url)
-        said = cli("status", url)
+        token = ("--token", folder / "run" / "admin.token")
+        said = cli("status", url, *token)
         assert "2 of 2" in said
         assert "4 enrolled" in said
-        figures = json.loads(cli("status", url, "--json"))
+        figures = json.loads(cli("status", url, *token, "--json"))
         assert figures["state"] == "over"
         assert "no status from" in cli("status", f"{url}/nowhere", code=2)
     assert "test loss" in cli("report", folder / "run")
@@ -152,7 +153,10 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
         said = cli("join", url, *data, *trust, *mine, "--state", "state", code=2)
         assert "announces another algorithm than when this client joined the run" in said
         assert "local.lr: " in said
-        assert "1 enrolled" in cli("status", url, *trust, *mine)
+        token = ("--token", folder / "run" / "admin.token")
+        assert "1 enrolled" in cli("status", url, *token, *trust, *mine)
+        said = cli("status", url, *trust, *mine, code=2)
+        assert "give the folder of the server, or --token FILE with the token in its admin.token" in said
         assert "no status from" in cli("status", url, *trust, code=2)
         with pytest.raises(httpx2.HTTPError):
             httpx2.get(f"{url}/v1/status", verify=ssl.create_default_context(cafile=certificates / "ca.pem"))

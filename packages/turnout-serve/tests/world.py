@@ -82,7 +82,8 @@ class Host:
         except BaseException:
             self.close()
             raise
-        self.http = Http(self.service, ANNOUNCEMENT, Options(rate=0, enrolments_per_address=0), hashed(ADMINISTRATOR))
+        open_to_all = Options(rate=0, enrolments_per_address=0, public_status=True)
+        self.http = Http(self.service, ANNOUNCEMENT, open_to_all, hashed(ADMINISTRATOR))
         self.app = self.http.app()
 
     def close(self):

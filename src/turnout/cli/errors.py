@@ -63,15 +63,16 @@ def guarded(command: Command, *, computes: bool = True) -> Command:
                 importlib.import_module("turnout.exports")  # importing PyTorch takes a second or two
         from turnout.core import signals
 
+        ended = _ended_by if computes else _ended_plainly
         try:
             with signals.handled(_interrupt, signal.SIGINT):
                 command(*arguments, **options)
         except (TurnoutError, KeyboardInterrupt, MemoryError) as error:
-            raise typer.Exit(_ended_by(error)) from None
+            raise typer.Exit(ended(error)) from None
         except OSError as error:
             if error.errno not in _OF_PATHS or error.filename is None:
                 raise
-            raise typer.Exit(_ended_by(ConfigurationError(_about_path(error)))) from None
+            raise typer.Exit(ended(ConfigurationError(_about_path(error)))) from None
 
     return wrapped  # type: ignore[return-value]
 
@@ -115,6 +116,15 @@ def _ended_by(error: BaseException) -> int:
     return USAGE
 
 
+def _ended_plainly(error: BaseException) -> int:
+    """Print an error of a command that needs no PyTorch, and return the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        say("stopped", style="yellow")
+        return STOPPED
+    _tell(str(error) or "there is not enough memory", str)
+    return FAILED if isinstance(error, RunFailed | MemoryError) else USAGE
+
+
 def _leave(code: int) -> NoReturn:
     """Exit immediately, because NCCL or Gloo may abort this process when it disconnects from a lost one."""
     sys.stdout.flush()
@@ -122,9 +132,12 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _tell(message: str) -> None:
-    from turnout.cli.spelling import on_command_line
+def _tell(message: str, spelled: Callable[[str], str] | None = None) -> None:
+    """Print a message, by default with settings and options as the command line spells them, which imports PyTorch."""
+    if spelled is None:
+        from turnout.cli.spelling import on_command_line
 
+        spelled = on_command_line
     if _debug["on"]:
         say(traceback.format_exc())
-    say(f"Error: {on_command_line(message)}", style="red")
+    say(f"Error: {spelled(message)}", style="red")

@@ -2,7 +2,6 @@
 
 import json
 import re
-from urllib.request import urlopen
 
 import pytest
 from tests.children import command_line
@@ -32,8 +31,9 @@ def test_administrator_lists_evaluates_and_bans_during_a_run(turnout, tmp_path, 
         command_line(tmp_path, "join", url, "--data", "own.py:examples", "--state", f"state-{k}", "--name", f"ward {k}")
         for k in range(2)
     ]
-    serve.wait_for(lambda: _status(url)["version"] > 0, seconds=60)
     monkeypatch.chdir(tmp_path)
+    serve.wait_for(lambda: json.loads(turnout("status", "run", "--json").stdout)["version"] > 0, seconds=60)
+    assert "#token=" not in serve.output  # which may be a log
 
     listed = json.loads(turnout("clients", "run", "--json").stdout)
     assert sorted(row["name"] for row in listed["clients"]) == ["ward 0", "ward 1"]
@@ -53,11 +53,6 @@ def test_administrator_lists_evaluates_and_bans_during_a_run(turnout, tmp_path, 
     code, _, err = banned.ended(60)
     assert code != 0
     assert "sends noise" in err
-
-
-def _status(url):
-    with urlopen(f"{url}/v1/status") as answer:
-        return json.load(answer)
 
 
 def _number(folder):

@@ -23,6 +23,7 @@ _LONGEST = 2048  # bytes of a file with an address
 
 if TYPE_CHECKING:
     from turnout_serve.client.administrator import Administrator
+    from turnout_serve.client.connection import Connection
 
 
 @options
@@ -63,28 +64,43 @@ class AdministratorOptions(ConnectionOptions):
     def administrator(self) -> Administrator:
         """Return a client for the administrative interface of the server.
 
+        Raises:
+            ConfigurationError: as `server` does, and if there is no token.
+        """
+        from turnout_serve.client.administrator import Administrator
+        from turnout_serve.wire.administrator import TOKEN_FILE, VARIABLE
+
+        connection, token = self.server(timeout=60.0)
+        if token is None:
+            raise ConfigurationError(
+                f"no token of the administrator: set {VARIABLE}, or give --token FILE, such as the server's {TOKEN_FILE}"
+            )
+        return Administrator(connection, token)
+
+    def server(self, timeout: float) -> tuple[Connection, str | None]:
+        """Return a connection to the server, and the token for it; None without one.
+
         The folder of a local server contains its address and the token. Otherwise the token is that of ``--token`` or the
         variable TURNOUT_ADMIN_TOKEN.
 
         A folder may come from somebody else. So the address in it receives the token of the folder alone, unless it is an
         address of this machine.
 
-        Raises:
-            ConfigurationError: if there is no such folder or address, no token, or none for the address in a folder.
-        """
-        from turnout_serve.client.administrator import Administrator
+        Args:
+            timeout: seconds without a response of the server.
 
+        Raises:
+            ConfigurationError: if there is no such folder or address, or no token for the address in a folder.
+        """
         url, folder = self.run, Path(self.run)
         is_trusted = url.startswith(("http://", "https://"))
         if not is_trusted:
             url = _address_in(folder)
         pinned = None if is_trusted or not is_loopback(url) else certificate_in(folder)
-        return Administrator(
-            self.connection(url, timeout=60.0, pinned=pinned), self._token_for(url, folder, is_trusted)
-        )
+        return self.connection(url, timeout, pinned), self._token_for(url, folder, is_trusted)
 
-    def _token_for(self, url: str, folder: Path, is_trusted: bool) -> str:
-        """Return the token that is sent to a server.
+    def _token_for(self, url: str, folder: Path, is_trusted: bool) -> str | None:
+        """Return the token that is sent to a server; None without one.
 
         Args:
             url: its address.
@@ -92,9 +108,9 @@ class AdministratorOptions(ConnectionOptions):
             is_trusted: True for an address of the command line, and not of the folder.
 
         Raises:
-            ConfigurationError: if there is none, or none for the address in a folder.
+            ConfigurationError: if there is none for the address in a folder.
         """
-        from turnout_serve.wire.administrator import TOKEN_FILE, VARIABLE, read_file, read_token
+        from turnout_serve.wire.administrator import TOKEN_FILE, read_file, read_token
 
         path = folder / TOKEN_FILE
         if not is_trusted and not is_loopback(url):
@@ -104,12 +120,7 @@ class AdministratorOptions(ConnectionOptions):
                     f"give the address in place of the folder if it is the right one"
                 )
             return read_file(path)
-        token = read_token(path) if self.token is None else read_file(self.token)
-        if token is None:
-            raise ConfigurationError(
-                f"no token of the administrator: set {VARIABLE}, or give --token FILE, such as the server's {TOKEN_FILE}"
-            )
-        return token
+        return read_token(path) if self.token is None else read_file(self.token)
 
 
 def _address_in(folder: Path) -> str:

@@ -104,6 +104,11 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Keep the reports of about the last N steps, for replays (default: of all).", "N", panel=OUTCOME
     )
     page: bool = switch("Serve a page, /join, on which a browser becomes a client.", "--page", panel=NETWORK)
+    public_status: bool = switch(
+        "Show the status, metrics and page to anyone, and not to the administrator alone.",
+        "--public-status",
+        panel=NETWORK,
+    )
 
     def words(self) -> tuple[str | None, list[str]]:
         """Return the file of the experiment, if one is given, and settings, ``KEY=VALUE``.
@@ -165,7 +170,8 @@ _IN_PYTHON = {
 _AS_THEY_ARE = (
     "host", "port", "database", "store", "max_clients", "enrolment", "public_url", "certificate", "key", "client_ca",
     "rate", "linger",
-    "keep_reports", "max_empty_steps", "max_examples", "min_answers", "page", "enrolments_per_address",
+    "keep_reports", "max_empty_steps", "max_examples", "min_answers", "page", "public_status",
+    "enrolments_per_address",
 )  # fmt: skip
 """Options of the same name in `turnout_serve.server.options.Options`."""
 

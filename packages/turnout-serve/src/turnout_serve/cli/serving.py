@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from turnout_serve.server import process
 from turnout_serve.server.first_client import first_shape
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.served_experiment import ServedExperiment
+from turnout_serve.wire.administrator import TOKEN_FILE, server_token
 from turnout_serve.wire.data_shape import MOST_MODEL, DataShape, with_numbers_of_classes
 
 
@@ -53,8 +55,13 @@ def serve_clients(options: ServeOptions) -> None:
     introduce(server, folder)
     options.write_log()
     browsers = "; browsers take part at {}/join" if options.page else ""
+
+    def ready(url: str) -> None:
+        typer.echo(f"serving at {url}{browsers.format(url)}")
+        typer.echo(status_at(url, folder, public=options.public_status))
+
     try:
-        outcome = server.run(lambda url: typer.echo(f"serving at {url}{browsers.format(url)}"))
+        outcome = server.run(ready)
     except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
     typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
@@ -102,6 +109,7 @@ def first_client_shape(
         if codes:
             say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
         typer.echo(f"waiting at {url} for the first client, which determines the shape of the data")
+        typer.echo(status_at(url, folder, public=options.public_status))
 
     folder = options.folder or Path(f"runs/{described.name}-{experiment.data.name}-served")
     server_options = options.server_options(experiment.algorithm, experiment.pace)
@@ -110,6 +118,22 @@ def first_client_shape(
         return None
     say(f"the first client has {shape}")
     return as_overrides(undeclared(shape))
+
+
+def status_at(url: str, folder: Path, *, public: bool) -> str:
+    """Return where the status of a server is shown: on a terminal a link with the token, which no log shall contain.
+
+    Args:
+        url: address of the server.
+        folder: folder of the run.
+        public: True where no token is needed.
+    """
+    link = process.local(url)
+    if public:
+        return f"status for anyone: {link}"
+    if sys.stdout.isatty():
+        return f"status: {link}/#token={server_token(folder)}"
+    return f"status: turnout status {folder}, or {link} with the token of the administrator ({folder / TOKEN_FILE})"
 
 
 def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:

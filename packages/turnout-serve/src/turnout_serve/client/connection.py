@@ -66,10 +66,13 @@ class Connection:
         return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
 
 
-def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:
-    """Request a path that needs no token; without an answer of the server, the header ``error`` has the reason.
+def fetch(
+    http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False, token: str | None = None
+) -> Answer:
+    """Request a path, with a token if one is given; without an answer, the header ``error`` has the reason.
 
     Raises:
         JoinError: if one side does not trust the certificate of the other.
     """
-    return send(http, Call("GET", path), stopped)
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    return send(http, Call("GET", path, headers=headers), stopped)

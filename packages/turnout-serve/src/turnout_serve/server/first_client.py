@@ -21,9 +21,10 @@ from turnout_serve.server.http.routes import Route
 from turnout_serve.server.http.sockets import PlainUvicorn
 from turnout_serve.server.http.status import as_fields
 from turnout_serve.server.options import Options
-from turnout_serve.server.process import make, new_codes, url_of, uvicorn_config
+from turnout_serve.server.process import make, new_codes, note_address, url_of, uvicorn_config
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.wire.administrator import server_token
 from turnout_serve.wire.bodies import Enrol
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL
@@ -60,7 +61,8 @@ class FirstClient(Endpoints):
         described = {name: value for name, value in announcement.items() if name != "pace"}
         described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrolment}
         super().__init__(ROUTES, described, options)
-        self._store, self._trial, self._strangers = store, trial, Strangers(options.rate, options.trusted)
+        self._store, self._trial = store, trial
+        self._strangers = Strangers(options.rate, options.trusted, hashed(server_token(store.folder)))
         self._status = Status(
             run=store.facts.run,
             algorithm=announcement.get("algorithm", ""),
@@ -80,11 +82,14 @@ class FirstClient(Endpoints):
 
     async def handle(self, route: Route, request: Request) -> Response:
         """Answer routes that need no run; for all others, ask to try again later."""
+        if route.sender == "operator" and not self._options.public_status:
+            self._strangers.administrator(request)
+            return await getattr(self, route.name)()
         self._strangers.count(request)
         if route.sender == "newcomer":
             self._strangers.token(request)
             return await self.enrol(await body_of(request, Enrol, self._options.limits.body_seconds))
-        if route.sender != "anyone":
+        if route.sender not in ("anyone", "operator"):
             return later("this server waits for the first client")
         return await getattr(self, route.name)()
 
@@ -153,8 +158,12 @@ def first_shape(
         first = FirstClient(store, options, announcement, trial, rounds)
         server = PlainUvicorn(uvicorn_config(first.app(), options))
 
+        def listening() -> None:
+            note_address(store, url := url_of(server, options), options)
+            ready(url, codes)
+
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(_serve(server, first, lambda: ready(url_of(server, options), codes)))
+            runner.run(_serve(server, first, listening))
         return first.shape
 
 

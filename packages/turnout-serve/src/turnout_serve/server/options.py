@@ -45,6 +45,7 @@ class Options:
         checkpoint_every: minimum seconds between two checkpoints.
         max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 is no limit.
         page: True for a page that turns a browser into a client.
+        public_status: True to show the status, metrics and page to anyone; otherwise they need the administrator's token.
         enrolments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 is no limit. Not
             counted are clients that enrol again, and those of this machine unless a proxy forwards them.
         proxies: machines whose header X-Forwarded-For gives the address of a client; that of all others is ignored.
@@ -74,6 +75,7 @@ class Options:
     checkpoint_every: float = 60.0
     max_empty_steps: int = 10
     page: bool = False
+    public_status: bool = False
     enrolments_per_address: int = 1000
     proxies: Proxies = field(default_factory=Proxies)
     trusted: Networks = field(default_factory=Networks)

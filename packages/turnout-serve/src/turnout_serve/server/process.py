@@ -141,7 +141,7 @@ class Server:
         while not server.started and thread.is_alive():
             time.sleep(0.01)
         try:
-            self._note_address(url := url_of(server, self.options))
+            note_address(self.store, url := url_of(server, self.options), self.options)
             yield url
         finally:
             self.service.writer.draining = server.should_exit = True
@@ -158,7 +158,7 @@ class Server:
             while not server.started and not task.done():
                 await asyncio.sleep(0.01)
             if server.started:
-                self._note_address(url := url_of(server, self.options))
+                note_address(self.store, url := url_of(server, self.options), self.options)
                 ready(self.options.public_url or url)
             over: float | None = None
             while not task.done():
@@ -169,7 +169,7 @@ class Server:
                     server.should_exit = True
                 if server.has_reloaded:
                     server.has_reloaded = False
-                    self._note_address(url_of(server, self.options))
+                    note_address(self.store, url_of(server, self.options), self.options)
                 if self.service.writer.stopping or server.should_exit:
                     self.service.writer.draining = server.should_exit = True
                     self.http.release()
@@ -203,16 +203,25 @@ class Server:
         finally:
             self._lock.close()
 
-    def _note_address(self, url: str) -> None:
-        """Write the address of the server, for the commands of its administrator, and its certificate."""
-        local = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        texts = {ADDRESS_FILE: f"{self.options.public_url or local}\n"}
-        if self.options.certificate is not None:
-            texts[CERTIFICATE_FILE] = own_certificate(self.options.certificate)
-        writers = {
-            self.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()
-        }
-        self.store.until_done(lambda: replace_files(writers))
+
+def note_address(store: Store, url: str, options: Options) -> None:
+    """Write the address of a server into its folder, for the commands of its administrator, and its certificate."""
+    texts = {ADDRESS_FILE: f"{options.public_url or local(url)}\n"}
+    if options.certificate is not None:
+        texts[CERTIFICATE_FILE] = own_certificate(options.certificate)
+    writers = {
+        store.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()
+    }
+    store.until_done(lambda: replace_files(writers))
+
+
+def local(url: str) -> str:
+    """Return the address on this machine of a server that listens at all of its addresses.
+
+    >>> local("http://0.0.0.0:8470"), local("https://[::]:1"), local("http://10.0.0.7:1")
+    ('http://127.0.0.1:8470', 'https://[::1]:1', 'http://10.0.0.7:1')
+    """
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def own_certificate(path: Path) -> str:

@@ -113,6 +113,7 @@ class Status(Body):
     waiting: Annotated[Count, _clients("waiting")] = 0
     healthy: Annotated[bool, Metric("healthy", "gauge", "Whether the journal can be written.")] = True
     seconds: Finite = 0.0
+    last_step: Finite | None = None
     journal: Annotated[Count, Metric("journal_entries_total", "counter", "Entries of the journal.")] = 0
     answers: Annotated[
         dict[str, Count], Metric("answers_total", "counter", "Answers by HTTP status.", "code", usual=_CODES)

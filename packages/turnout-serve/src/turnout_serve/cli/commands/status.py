@@ -15,15 +15,15 @@ from turnout.cli.command import argument, command, examples, options, switch
 from turnout.cli.console import show
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
-from turnout_serve.cli.connection import ConnectionOptions
+from turnout_serve.cli.administrator import AdministratorOptions
 
 if TYPE_CHECKING:
     from turnout.comparison.sharing import Standing
 
 EPILOG = examples("""
-turnout status http://127.0.0.1:8470
+turnout status runs/served
 turnout status runs/compare-digits
-turnout status https://federation.example --ca ca.pem --certificate mine.pem --key mine.key --json
+turnout status https://federation.example --token admin.token --ca ca.pem --json
 """)
 
 _TITLES = {
@@ -36,10 +36,10 @@ SHOWN = {0: "min", 1: "10 %", 5: "median", 9: "90 %", 10: "max"}
 
 
 @options
-class StatusOptions(ConnectionOptions):
+class StatusOptions(AdministratorOptions):
     """Options of ``turnout status``."""
 
-    url: str = argument("Address of a server, or the folder of a comparison or sweep.", "URL|FOLDER")
+    run: str = argument("Folder of a server, comparison or sweep, or the address of a server.", "FOLDER|URL")
     plain: bool = switch("Print all figures as JSON.", "--json")
 
 
@@ -47,10 +47,11 @@ class StatusOptions(ConnectionOptions):
 def status(options: StatusOptions) -> None:
     """Show connected and working clients, participation, dropped reports and metrics of a server; or the progress of runs.
 
-    The runs of a folder may be divided among several workers: instances of the same command, or jobs of a cluster.
+    The runs of a folder may be divided among several workers: instances of the same command, or jobs of a cluster. A server
+    needs the administrator's token, unless it was started with --public-status.
     """
-    folder = Path(options.url)
-    if folder.is_dir():
+    folder = Path(options.run)
+    if folder.is_dir() and not _is_served(folder):
         from turnout.comparison.sharing import standings
 
         runs = standings(folder)
@@ -69,20 +70,32 @@ def status(options: StatusOptions) -> None:
             table.add_row(printable(name, 200), printable(value, 200))
         participation = participation_table(figures)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError):
-        raise ConfigurationError(f"no status from {options.url}: what answers there is no turnout server") from None
+        raise ConfigurationError(f"no status from {options.run}: what answers there is no turnout server") from None
     show(table)
     show(participation)
 
 
+def _is_served(folder: Path) -> bool:
+    """Return whether a server is running in a folder."""
+    from turnout.record import lock
+    from turnout_serve.wire.administrator import ADDRESS_FILE
+
+    return (folder / ADDRESS_FILE).is_file() and lock.in_use(folder)
+
+
 def _fetched(options: StatusOptions) -> dict[str, Any]:
     """Fetch the figures of a server."""
-    with options.connection(options.url, timeout=10.0).client() as http:
-        from turnout_serve.client.connection import fetch
+    from turnout_serve.client.connection import fetch
 
-        answer = fetch(http, "/v1/status")
+    connection, token = options.server(timeout=10.0)
+    with connection.client() as http:
+        answer = fetch(http, "/v1/status", token=token)
     figures = answer.table() if answer.status == 200 else {}
     if not figures:
-        raise ConfigurationError(f"no status from {options.url}: {answer.headers.get('error') or answer.reason}")
+        why = answer.headers.get("error") or answer.reason
+        if answer.status in (401, 403):
+            why += ": give the folder of the server, or --token FILE with the token in its admin.token"
+        raise ConfigurationError(f"no status from {options.run}: {why}")
     return figures
 
 

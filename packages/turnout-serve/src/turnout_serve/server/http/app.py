@@ -73,7 +73,9 @@ class Http(Endpoints):
                 sender["token"] = self._gate.strangers.token(request)
             case "client":
                 sender["client"] = self._gate.client(request)
-            case "administrator":
+            case "operator" if self._options.public_status:
+                self._gate.strangers.count(request)
+            case "administrator" | "operator":
                 self._gate.administrator(request)
         return await self.call(route, request, self._handlers[route.name], **sender)
 

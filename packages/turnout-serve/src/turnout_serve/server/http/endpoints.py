@@ -121,12 +121,12 @@ class Endpoints(ABC):
         """Describe the run."""
         return JSONResponse(self._announcement)
 
-    @route("GET", "/v1/status", {200: (Status, "The figures.")}, "anyone")
+    @route("GET", "/v1/status", {200: (Status, "The figures.")}, "operator")
     async def status(self) -> Response:
         """Return the status of the run."""
         return JSONResponse(self.figures().fields())
 
-    @route("GET", "/metrics", {200: ("text/plain", "The figures.")}, "anyone")
+    @route("GET", "/metrics", {200: ("text/plain", "The figures.")}, "operator")
     async def metrics(self) -> Response:
         """Return the status of the run in the text format of Prometheus."""
         return PlainTextResponse(metrics(self.figures()), media_type="text/plain; version=0.0.4")
@@ -138,7 +138,7 @@ class Endpoints(ABC):
 
     @route("GET", "/", {200: ("text/html", "A page.")}, "anyone")
     async def page(self) -> Response:
-        """Show the status of the run as a page."""
+        """Return a page that shows the status of the run. It has no figures itself: it asks for them with a token."""
         return HTMLResponse(page(), headers=PAGE_HEADERS)
 
 

@@ -61,7 +61,9 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     """Return the operation of a route."""
-    security = {"anyone": [], "administrator": [{"administrator": []}]}.get(route.sender, [{"token": []}])
+    administrator: list[dict[str, list[str]]] = [{"administrator": []}]
+    known = {"anyone": [], "administrator": administrator, "operator": [*administrator, {}]}  # {}: without a token
+    security = known.get(route.sender, [{"token": []}])
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,

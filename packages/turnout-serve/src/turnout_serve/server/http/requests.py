@@ -8,7 +8,7 @@ import binascii
 import hmac
 import logging
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -39,10 +39,11 @@ class Strangers:
     Args:
         rate: requests per second of a client; an address without a token has a fifth of it. 0 is no limit.
         trusted: addresses that are not counted.
+        administrator: hash of the administrator's token; with ``""`` there is no administrator.
     """
 
-    def __init__(self, rate: float, trusted: Networks) -> None:
-        self._limit, self._trusted = RateLimit(rate / 5, 2 * rate), trusted
+    def __init__(self, rate: float, trusted: Networks, administrator: str = "") -> None:
+        self._limit, self._trusted, self._administrator = RateLimit(rate / 5, 2 * rate), trusted, administrator
 
     def token(self, request: Request) -> str:
         """Return the token of a request.
@@ -57,6 +58,26 @@ class Strangers:
                 401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
             )
         return token
+
+    def administrator(self, request: Request, client_of: Callable[[str], int | None] = lambda _: None) -> None:
+        """Admit the administrator.
+
+        Args:
+            request: request of the sender.
+            client_of: finds the client of a token.
+
+        Raises:
+            Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
+        """
+        token = self.token(request)
+        if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
+            return
+        self.count(request)
+        client = client_of(token)
+        _tell_failure(request, "not the administrator's token", client)
+        if client is not None:
+            raise Refused(403, "this takes the administrator's token, not a client's")
+        raise Refused(401, "this is not the administrator's token")
 
     def count(self, request: Request) -> None:
         """Count a request without a token.
@@ -87,8 +108,8 @@ class Gate:
     """
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
-        self.strangers = Strangers(options.rate, options.trusted)
-        self._service, self._administrator, self._trusted = service, administrator, options.trusted
+        self.strangers = Strangers(options.rate, options.trusted, administrator)
+        self._service, self._trusted = service, options.trusted
         hourly, rate = options.enrolments_per_address, options.rate
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
@@ -107,20 +128,8 @@ class Gate:
         return client
 
     def administrator(self, request: Request) -> None:
-        """Admit the administrator.
-
-        Raises:
-            Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
-        """
-        token = self.strangers.token(request)
-        if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
-            return
-        self.strangers.count(request)
-        client = self._service.client_of(token)
-        _tell_failure(request, "not the administrator's token", client)
-        if client is not None:
-            raise Refused(403, "this takes the administrator's token, not a client's")
-        raise Refused(401, "this is not the administrator's token")
+        """Admit the administrator; see `Strangers.administrator`."""
+        self.strangers.administrator(request, self._service.client_of)
 
     def newcomer(self, request: Request, token: str) -> str | None:
         """Count an enrolment for the network of its sender, and return that; None where it is not counted.

@@ -12,7 +12,7 @@ from turnout_serve.wire.bodies import Reason
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
-Sender = Literal["anyone", "newcomer", "client", "administrator"]
+Sender = Literal["anyone", "newcomer", "client", "administrator", "operator"]
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Answers = Mapping[int, "str | tuple[Any, str]"]
 
@@ -29,14 +29,16 @@ _TOKEN = {
     401: "The token is missing, or nobody is enrolled with it.",
     403: "An administrator has banned the client; `reason` says why.",
 }
+_ADMINISTRATOR = {
+    401: "The token is missing, or is not the administrator's.",
+    403: "The token is a client's.",
+}
 _ACCESS: Mapping[Sender, Answers] = {
     "anyone": {},
     "newcomer": _TOKEN,
     "client": _TOKEN,
-    "administrator": {
-        401: "The token is missing, or is not the administrator's.",
-        403: "The token is a client's.",
-    },
+    "administrator": _ADMINISTRATOR,
+    "operator": _ADMINISTRATOR,
 }
 _JSON_BODY = {408: "The body did not come in time.", 413: "The body is too large."}
 
@@ -50,7 +52,8 @@ class Route:
         name: name of the operation, and of the method that answers it.
         summary: one sentence.
         answers: type or media type of the body and a description, by status; without the answers that all routes have.
-        sender: owner of the token of a request; that of a newcomer is not known yet.
+        sender: owner of the token of a request; that of a newcomer is not known yet. The operator is the administrator, or
+            anyone at a server whose status is public.
         body: type of a JSON body, `BINARY`, or None without a body.
         headers: headers of the request beside the token, with a pattern of the value, and True where they are required.
         sends: headers of an answer with a file.

@@ -66,6 +66,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         "barred": {str(client): reason for client, reason in driver.barred.items()},
         "privacy": _finite_privacy(driver.budget.spent()),
         "heard": heard,
+        "last_step": ledger.begun if ledger is not None and driver.version else None,
     }
     none = {"dropped": {}, "curves": {}, "evaluation": None, "unusual": None}
     status |= none if ledger is None else _recorded(ledger)
