@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # importing PyTorch takes seconds, which `turnout --help` sho
 
 _MODULES = {
     "aggregation": "turnout.pieces.aggregation",
+    "algorithms": "turnout.algorithms",
     "availability": "turnout.population.availability",
     "behaviour": "turnout.population.behaviour",
     "data": "turnout.data",
@@ -102,6 +103,7 @@ __all__ = [
     "ace",
     "aced",
     "aggregation",
+    "algorithms",
     "amplified_fedavg",
     "amplified_scaffold",
     "apfl",
@@ -111,6 +113,7 @@ __all__ = [
     "average_participating",
     "behaviour",
     "ca2fl",
+    "centralized",
     "compare",
     "compose",
     "data",

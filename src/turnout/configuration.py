@@ -83,6 +83,9 @@ class Configuration:
 
     def __post_init__(self) -> None:
         self._check_kinds()
+        if self.algorithm.selection.pools:  # where all examples are, nobody is absent or slow
+            object.__setattr__(self, "population", Population())
+            object.__setattr__(self, "pace", Rounds())
         if isinstance(self.pace, Buffered | BufferedGroups) and self.population.speed is None:
             object.__setattr__(self, "population", replace(self.population, speed=UNEQUAL))
         if self.label_groups is not None and self.algorithm.personal is not None:

@@ -1,7 +1,7 @@
 """Import every public object of `turnout`. The package imports this module when the first of them is used."""
 
 # ruff: noqa: F401, F403
-from turnout import data, models, pieces, privacy
+from turnout import algorithms, data, models, pieces, privacy
 from turnout.algorithms import *
 from turnout.algorithms.compose import compose
 from turnout.base.algorithm import Algorithm

@@ -20,8 +20,10 @@ PERSONAL = (
     "pfedme",
     "fedala",
     "fedbabu",
+    "local",
 )
-WHOLE = ("ditto", "apfl", "pfedme", "fedala")  # a model of one's own beside the shared one
+PARTS = {"local": "all", "ditto": None, "apfl": None, "pfedme": None, "fedala": None}
+"""The personal parts that no model determines; None is a model of one's own beside the shared one."""
 
 
 def shares(settings):
@@ -60,7 +62,7 @@ def test_compared_algorithms_share_the_evaluation():
 @pytest.mark.parametrize("name", PERSONAL)
 def test_split_model_determines_its_personal_part(name):
     algorithm = Settings.of({"algorithm": name, "data": "digits_binary"}).algorithm()
-    assert getattr(algorithm.personal, "parameters", None) == (None if name in WHOLE else "personal")
+    assert getattr(algorithm.personal, "parameters", None) == PARTS.get(name, "personal")
 
 
 def test_explicit_settings_of_the_split_model_have_priority():
@@ -69,3 +71,9 @@ def test_explicit_settings_of_the_split_model_have_priority():
     assert (
         Settings.of({"algorithm": "fedsim", "data": "digits_binary", "model": "mlp"}).algorithm().personal == Personal()
     )
+
+
+def test_baselines_are_compared_on_client_tests():
+    plan = Layers.of([{}]).plan(["fedavg", "centralized"])
+    assert {shares(settings) for settings in plan.values()} == {(0.0, 0.2)}
+    assert Layers.of([{}]).plan(["fedavg"])["fedavg"].table["data"].get("client_test_fraction") is None

@@ -88,6 +88,9 @@ def adamw(local: Sgd) -> AdamW:
     return AdamW(**options | {"lr": lr, "keep_state": True, "accumulate": 2, "max_norm": 1.0})
 
 
+BASELINES = ("local", "centralized")
+"""Recipes without a federation, which have laws of their own: tests/algorithms/test_baselines.py."""
+
 RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedavg": fedavg,
     "fedau": lambda local: fedau(local, cutoff=3),

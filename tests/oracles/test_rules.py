@@ -63,6 +63,8 @@ def test_every_recipe_has_an_oracle():
         "flexlora",
         "hetlora",
         "raflora",
+        "local",
+        "centralized",
     }  # all of these in tests of their own
     assert ORACLES.keys() | elsewhere == ALGORITHMS.keys()
 

@@ -9,6 +9,7 @@ from turnout.algorithms.area import area
 from turnout.algorithms.average_all import average_all
 from turnout.algorithms.average_participating import average_participating
 from turnout.algorithms.ca2fl import ca2fl
+from turnout.algorithms.centralized import centralized
 from turnout.algorithms.diloco import diloco
 from turnout.algorithms.ditto import ditto
 from turnout.algorithms.f3ast import f3ast
@@ -47,6 +48,7 @@ from turnout.algorithms.focus import focus
 from turnout.algorithms.folb import folb, folb_heterogeneous, folb_two_set
 from turnout.algorithms.hetlora import hetlora
 from turnout.algorithms.known_statistics import known_statistics
+from turnout.algorithms.local import local
 from turnout.algorithms.maxfl import maxfl
 from turnout.algorithms.mifa import mifa
 from turnout.algorithms.moon import moon
@@ -75,6 +77,7 @@ __all__ = [
     "average_all",
     "average_participating",
     "ca2fl",
+    "centralized",
     "diloco",
     "ditto",
     "f3ast",
@@ -115,6 +118,7 @@ __all__ = [
     "folb_two_set",
     "hetlora",
     "known_statistics",
+    "local",
     "maxfl",
     "mifa",
     "moon",

@@ -43,6 +43,9 @@ class Selection(Piece, ABC):
     repeats: ClassVar[bool] = False
     """True if a client may be in a cohort twice; it then counts twice."""
 
+    pools: ClassVar[bool] = False
+    """True if the one task of a round is trained on the examples of all clients."""
+
     takes_all: ClassVar[bool] = False
     """True if the cohort consists of all available clients, so that participation rates are availability rates."""
 

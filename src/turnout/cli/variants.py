@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.base.algorithm import Algorithm
 from turnout.cli import defaults, user_code
 from turnout.cli.options import Table, only, without
 from turnout.cli.sections import KEYS
@@ -61,13 +62,13 @@ class Layers:
     def plan(self, names: Sequence[str]) -> dict[str, Settings]:
         """Return the settings of several algorithms, with the same pace and evaluation.
 
-        If one has a personal part, all are evaluated on clients' test examples; if one is asynchronous, all are, unless the
-        settings name a pace.
+        If one has a personal part, or is a baseline, all are evaluated on clients' test examples; if one is asynchronous, all
+        are, unless the settings name a pace.
         """
         recipes = [recipe for recipe in map(self._recipe, names) if isinstance(recipe, str)]
         pace = next((name for recipe in recipes if (name := defaults.of_recipe(recipe).pace.get("name"))), None)
         plan = {name: self.settings(name, pace=pace) for name in names}
-        if any(settings.algorithm().personal is not None for settings in plan.values()):
+        if any(_is_of_clients(settings.algorithm()) for settings in plan.values()):
             return {name: self.settings(name, own_tests=True, pace=pace) for name in names}
         return plan
 
@@ -89,6 +90,11 @@ class Layers:
         """Return the recipe of the algorithm called `name`."""
         tables = (table.get(name, {}) for table in reversed(self.single))
         return next((table["algorithm"] for table in tables if "algorithm" in table), name)
+
+
+def _is_of_clients(algorithm: Algorithm) -> bool:
+    """Return whether an algorithm is compared by what it is worth to single clients."""
+    return algorithm.personal is not None or algorithm.selection.pools
 
 
 def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bool) -> Settings:

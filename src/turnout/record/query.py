@@ -215,6 +215,11 @@ class History(Figures):
         values[is_known(column)] = numbers(column.drop_null())
         return values
 
+    def client_names(self) -> list[str]:
+        """Return the names of the clients, or their numbers where they have none."""
+        names, numbers = self._clients["name"].to_pylist(), self._clients["client"].to_pylist()
+        return [name or str(number) for name, number in zip(names, numbers, strict=True)]
+
 
 def save_run(
     folder: Path, history: History, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], finished: bool

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from turnout.record.schema import METRICS
 from turnout.reporting import client_figures, curves
 from turnout.reporting.curves import styles
+from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
 from turnout.results.column import APPEAL, COLUMNS, column_of
@@ -92,6 +93,16 @@ def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, D
             lambda: client_figures.participation_raster(shown, colour),
         ),
     }
+
+
+def gains(records: Sequence[RunRecord]) -> Drawing:
+    """Plot the score of each client with each algorithm."""
+    return draw(
+        "Clients with and without federation",
+        "A row of dots for each client, ordered by the gain of the first algorithm.",
+        "Dot plot of the score of each client, in the federation and with the baselines.",
+        lambda: gains_figure(records),
+    )
 
 
 def influence(records: Sequence[RunRecord]) -> Drawing:

@@ -12,7 +12,9 @@ from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.reporting import client_figures
 from turnout.reporting.curves import curves
+from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.progress import BY_IMPORTANCE
+from turnout.results.gains import needed
 from turnout.results.influence import records_influence
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
 
@@ -23,6 +25,7 @@ _CLIENTS = {
     "clients": client_figures.client_cdf,
     "weights": client_figures.weights_against_rates,
     "influence": client_figures.influence_figure,
+    "gains": gains_figure,
 }
 _WHY = {
     "clients": "no accuracies of clients were recorded",
@@ -47,9 +50,10 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
     Args:
         runs: results by name, or the records of `compare`, whose seeds become a mean and a band.
         what: a recorded column such as ``"test_loss"``, against rounds; or ``"clients"`` (distribution of accuracy),
-            ``"weights"`` (against participation rates), ``"influence"`` (of clients in asynchronous runs) or
-            ``"participation"`` (of clients in the first run). None is the test accuracy, or the first recorded column
-            of test error, training accuracy and loss. Runs that lack the data are left out with a warning.
+            ``"weights"`` (against participation rates), ``"influence"`` (of clients in asynchronous runs), ``"gains"`` (of
+            clients over `turnout.algorithms.local` and `turnout.centralized`) or ``"participation"`` (of clients in the first
+            run). None is the test accuracy, or the first recorded column of test error, training accuracy and loss. Runs that
+            lack the data are left out with a warning.
 
     Example:
         >>> import turnout as to
@@ -89,6 +93,9 @@ def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], boo
     """Return a function that returns whether a run has the data of a plot."""
     if what == "influence":
         return records_influence
+    if what == "gains":
+        names = needed(records).scores
+        return lambda record: record.algorithm in names
     if what == "weights":
         points = client_figures.weight_points(records)
         return lambda record: record.algorithm in points

@@ -19,11 +19,13 @@ from turnout.reporting.drawings import (
     split_name,
     training,
 )
+from turnout.reporting.drawings import gains as drawn_gains
 from turnout.reporting.page import render_page, write_page
 from turnout.reporting.settings import environment as environment_of
 from turnout.reporting.settings import settings
 from turnout.reporting.style import keys_of
 from turnout.results.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
+from turnout.results.gains import gains
 from turnout.results.influence import client_table
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, by_algorithm
@@ -99,6 +101,8 @@ def write_report(
         labels=cells(rows, by_labels(rows), interval=True),
         by_labels=of_labels(records, rows),
         clients=cells(rows, CLIENTS, interval=True),
+        gains=gains(records),
+        gains_drawing=drawn_gains(records),
         appeal=appeal_cells(rows),
         requirements=requirements(records),
         influence=cells(rows, INFLUENCE),

@@ -72,7 +72,8 @@ def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
     n = len(runs[0].history.clients)
     order = np.argsort(-np.nan_to_num(runs[0].history.client_column("contributions")), kind="stable")
     shown = order[evenly(n, MOST_ROWS)]
-    columns = {"client": [str(client) for client in shown]}
+    names = runs[0].history.client_names()
+    columns = {"client": [names[client] for client in shown]}
     for name in _COUNTED:
         columns |= _counted(runs, name, shown)
     columns["fair share (%)"] = [f"{100 / n:.3g}"] * len(shown)

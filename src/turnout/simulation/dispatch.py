@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from turnout.base.client_step import client_step
 from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
+from turnout.data.federated import Shards
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
 from turnout.population import BoundAttack, BoundSpeed
@@ -90,7 +92,16 @@ class SimulatedClients:
 
     def _timed(self, ids: np.ndarray) -> Clients:
         """Return clients with their speed and the size of their messages."""
-        return replace(self.workspace.clients(ids), speed=self.speed, message_bytes=self.message_bytes)
+        clients = self.workspace.clients(ids)
+        if self.algorithm.selection.pools:
+            clients = replace(clients, rows=np.zeros_like(ids), shards=self._pooled)
+        return replace(clients, speed=self.speed, message_bytes=self.message_bytes)
+
+    @cached_property
+    def _pooled(self) -> Shards:
+        """The training examples of all clients, as those of one."""
+        train = self.workspace.data.train
+        return replace(train, offsets=train.offsets[[0, -1]])
 
     @property
     def _limits(self) -> CountLimits:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.laws.recipes import LOCAL, RECIPES
+from tests.laws.recipes import BASELINES, LOCAL, RECIPES
 from tests.tiny import LOW_RANK, classification, federation, report
 
 import turnout as to
@@ -399,7 +399,7 @@ REFUSED = {
 """Why an algorithm does not go with it, by a part of the reason."""
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in BASELINES])
 def test_every_recipe_runs_or_is_refused_with_a_reason(name):
     own = RECIPES[name](LOCAL)
     by_clients = isinstance(own.weighting[-1], to.weighting.DivideByClients)
