@@ -33,10 +33,9 @@ class OnePlace(Selection, name="one_place"):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for pieces that act on single clients."""
-        from turnout.pieces.aggregation import WeightedSum
-
         pieces = [algorithm.personal, *algorithm.guard, *(piece for piece in algorithm.corrections if piece.keeps)]
-        pieces += [] if isinstance(algorithm.aggregation, WeightedSum) else [algorithm.aggregation]
+        aggregation = algorithm.aggregation
+        pieces += [] if aggregation.family.name_of(type(aggregation)) == "weighted_sum" else [aggregation]
         if names := " and ".join(type(piece).__name__ for piece in pieces if piece is not None):
             raise ConfigurationError(
                 f"with all examples in one place there are no clients on which {names} could act: leave it out"
