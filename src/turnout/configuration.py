@@ -98,7 +98,7 @@ class Configuration:
         if self.class_weights is not None:
             check_class_weights(self.class_weights, self.data.num_outputs if self.data.has_labels else None)
         self._check_options()
-        if self.precision == "bf16" and (reason := self.algorithm.local.refuses_bf16) is not None:
+        if self.precision == "bf16" and (reason := self.algorithm.local.traits.refuses_bf16) is not None:
             raise ConfigurationError(f"precision='bf16': {reason}: leave precision out")
         check_pace(self.pace, self.algorithm)
         weights = "weights of examples" if self.data.train.weights is not None else None
@@ -274,7 +274,7 @@ class Configuration:
 
     def _check_normalisation(self, module: nn.Module) -> None:
         """Refuse running statistics where a local step evaluates the model at parameters that no client keeps."""
-        if (reason := self.algorithm.local.refuses_batch_norm) is not None and following(module):
+        if (reason := self.algorithm.local.traits.refuses_batch_norm) is not None and following(module):
             raise ConfigurationError(
                 f"{type(module).__name__} has layers of BatchNorm, and {reason}: write to.models.group_norm(model)"
             )

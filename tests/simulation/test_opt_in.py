@@ -148,7 +148,7 @@ def test_tuned_columns_evaluate_fine_tuned_models(data):
     simulation = run(simulation_of(data, appeal=AppealMetrics(tuning_steps=4)))
     row = simulation.history.rounds.to_pylist()[-1]
     clients = simulation.workspace.clients(np.arange(N))
-    task = tuned(LOCAL.tuning(4), Task(simulation.state.params, 4, 0), clients, "tuning")
+    task = tuned(LOCAL.alone(4), Task(simulation.state.params, 4, 0), clients, "tuning")
     loss, _ = full_scores(clients, task.params)
     requirement = simulation.opt_in.requirement
     assert requirement is not None

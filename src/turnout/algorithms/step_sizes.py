@@ -66,7 +66,12 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
 def _is_covered(algorithm: Algorithm) -> bool:
     """Return whether the theorems cover an algorithm: constant steps on both parts, and the mean over a uniform sample."""
     local, personal = algorithm.local, algorithm.personal
-    if not isinstance(personal, Personal) or personal.alternate or local.adapts or not _averages_a_sample(algorithm):
+    if (
+        not isinstance(personal, Personal)
+        or personal.alternate
+        or local.traits.adapts
+        or not _averages_a_sample(algorithm)
+    ):
         return False
     numbers = (getattr(local, "lr", None), getattr(algorithm.server, "lr", None))
     return all(isinstance(lr, float | int) for lr in numbers) and isinstance(getattr(local, "steps", None), int)

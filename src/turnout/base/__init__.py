@@ -5,14 +5,16 @@ Slots in the order of the data flow: selection -> local -> guard -> weighting ->
 
 from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import ALGORITHMS, Algorithm
+from turnout.base.controls import Controls
 from turnout.base.guard import Guard
-from turnout.base.local import Correction, Local, Measurement
+from turnout.base.local import Correction, CountsSteps, FineTunes, Local, Measurement
 from turnout.base.personalization import Personalization
 from turnout.base.piece import MemoryShapes, Piece, Slots
 from turnout.base.selection import RecordingSelection, Selection, enlarged_size
 from turnout.base.server import Server
 from turnout.base.smoothed_rates import SmoothedRates
 from turnout.base.stateful import Stateful, WithState
+from turnout.base.traits import Traits
 from turnout.base.weighting import (
     InformsClients,
     KnownInAdvance,
@@ -27,7 +29,10 @@ __all__ = [
     "ALGORITHMS",
     "Aggregation",
     "Algorithm",
+    "Controls",
     "Correction",
+    "CountsSteps",
+    "FineTunes",
     "Guard",
     "InformsClients",
     "KnownInAdvance",
@@ -43,6 +48,7 @@ __all__ = [
     "Slots",
     "SmoothedRates",
     "Stateful",
+    "Traits",
     "Weighting",
     "Weights",
     "Whose",

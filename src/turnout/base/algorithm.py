@@ -99,7 +99,7 @@ class Algorithm:
     def remembers(self) -> tuple[str, ...]:
         """Names of client memory that changes only if the server uses the report, and that is not sent."""
         names = (name for piece in self.corrections for name in piece.memory(1, torch.float32))
-        return (*self.local.remembers, *names)
+        return (*self.local.traits.remembers, *names)
 
     @property
     def renews(self) -> dict[str, int]:

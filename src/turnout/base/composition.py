@@ -47,7 +47,7 @@ def _check_weighting(algorithm: Slots) -> None:
 def _check_terms(algorithm: Slots) -> None:
     """Raise an error for terms of the loss on a minibatch if a local step does not use a single minibatch."""
     terms = [type(correction).__name__ for correction in algorithm.corrections if correction.of_minibatch]
-    if terms and not algorithm.local.of_one_minibatch:
+    if terms and not algorithm.local.traits.of_one_minibatch:
         raise ConfigurationError(
             f"{terms[0]} adds a term to the loss on the minibatch of a local step, and a step of {algorithm.local} does not "
             "use a single one: use Sgd or AdamW with accumulate=1"

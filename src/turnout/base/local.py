@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from turnout.base.piece import MemoryShapes, Piece
+from turnout.base.traits import Traits
 from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
 from turnout.core.registry import Family
@@ -29,16 +30,10 @@ class Local(Piece, ABC):
     gives: ClassVar[tuple[str, ...]] = ()
     """Names of the entries that it adds to ``report.seen``."""
 
-    of_one_minibatch: bool = False
-    """True if the direction of a step, before corrections, is the gradient on one minibatch."""
-
-    refuses_batch_norm: ClassVar[str | None] = None
-    """The reason why this rule cannot train running statistics of BatchNorm layers; None if it can."""
-
     @property
-    def refuses_bf16(self) -> str | None:
-        """The reason why this rule cannot use gradients in bfloat16; None if it can."""
-        return None
+    def traits(self) -> Traits:
+        """Properties on which other pieces, the simulation and the deployment depend."""
+        return Traits()
 
     @abstractmethod
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
@@ -51,43 +46,6 @@ class Local(Piece, ABC):
             corrections: corrections of the gradient, in the order in which they apply.
         """
 
-    @property
-    def varies(self) -> bool:
-        """True if a client's number of local steps depends on the version of its task."""
-        return False
-
-    @property
-    def steps_by_examples(self) -> bool:
-        """True if a client's number of local steps, and so its time, depends on its number of examples."""
-        return False
-
-    @property
-    def plain(self) -> dict[str, Any] | None:
-        """The options of the rule in plain values, for clients in other languages.
-
-        They are None unless the rule is plain minibatch SGD.
-        """
-        return None
-
-    @property
-    def deadline(self) -> float | None:
-        """Duration of a round in seconds; None if a round lasts as long as the slowest client of its cohort."""
-        return None
-
-    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the number of local steps of B clients with a task, int64 ``[B]``; 1 by default."""
-        return np.ones(len(clients), dtype=np.int64)
-
-    def max_steps(self, num_examples: np.ndarray) -> np.ndarray | None:
-        """Return the maximum number of local steps in any task, int64 ``[B]``; None, the default, if it is unknown.
-
-        A report of more steps is refused, because weights may grow with their number.
-
-        Args:
-            num_examples: numbers of examples that B clients report, int64 ``[B]``, at most 2^40.
-        """
-        return None
-
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shape and type of each tensor of client memory that it needs, by name; they are initially zero.
 
@@ -97,26 +55,6 @@ class Local(Piece, ABC):
         """
         return {}
 
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Names in `memory` of tensors that change only if the server uses the report."""
-        return ()
-
-    @property
-    def adapts(self) -> bool:
-        """True if a step depends on gradients of earlier steps, as with momentum, so that they count unequally."""
-        return False
-
-    @property
-    def drifts(self) -> bool:
-        """True if parameters can move while their gradients are zero in a round, e.g. by decoupled weight decay."""
-        return False
-
-    @property
-    def normalises(self) -> bool:
-        """True if the length of a step does not depend on the length of its gradient, as in Adam."""
-        return False
-
     def alone(self, steps: int) -> Local:
         """Return the rule by which a client trains its own model for a number of steps, without memory.
 
@@ -125,9 +63,31 @@ class Local(Piece, ABC):
         """
         raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
 
+
+class CountsSteps(ABC):
+    """A local rule that knows the number of its steps before it trains; others take one."""
+
+    @abstractmethod
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """Return the number of local steps of B clients with a task, int64 ``[B]``."""
+
+    @abstractmethod
+    def max_steps(self, num_examples: np.ndarray) -> np.ndarray | None:
+        """Return the maximum number of local steps in any task, int64 ``[B]``; None if it is unknown.
+
+        A report of more steps is refused, because weights may grow with their number.
+
+        Args:
+            num_examples: numbers of examples that B clients report, int64 ``[B]``, at most 2^40.
+        """
+
+
+class FineTunes(ABC):
+    """A local rule that fine-tunes the received model in another way than it trains a client's own model."""
+
+    @abstractmethod
     def tuning(self, steps: int) -> Local:
         """Return the rule by which a client fine-tunes the received model on its data for a number of steps."""
-        return self.alone(steps)
 
 
 class Correction(Piece, ABC):

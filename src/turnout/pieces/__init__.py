@@ -21,7 +21,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in this folder, and import what is below it
     from turnout.base import (
         Aggregation,
+        Controls,
         Correction,
+        CountsSteps,
+        FineTunes,
         Guard,
         InformsClients,
         KnownInAdvance,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in thi
         RecordingSelection,
         Selection,
         Server,
+        Traits,
         Weighting,
     )
     from turnout.core.schedule import Schedule
@@ -96,8 +100,11 @@ __all__ = [
     "BoundPace",
     "BoundRequirement",
     "BoundSpeed",
+    "Controls",
     "Correction",
+    "CountsSteps",
     "Delay",
+    "FineTunes",
     "Guard",
     "InformsClients",
     "KnownInAdvance",
@@ -117,6 +124,7 @@ __all__ = [
     "Solver",
     "SpeedModel",
     "Tracker",
+    "Traits",
     "Update",
     "Weighting",
     "Work",

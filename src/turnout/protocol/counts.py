@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.base import Local
+from turnout.base import CountsSteps, Local
 from turnout.core.types import Report
 
 MAX_COUNT = 1 << 40
@@ -60,7 +60,9 @@ class CountLimits:
         """Yield the name of each count, its limits, int64 ``[B]``, and the counts that are accepted, in words."""
         examples, steps = (np.full(len(report), most or MAX_COUNT) for most in (self.max_examples, self.max_steps))
         yield "num_examples", examples, needed_count(self.max_examples)
-        of_task = None if self.local is None else self.local.max_steps(np.clip(report.num_examples, 0, examples))
+        of_task = None
+        if isinstance(self.local, CountsSteps):
+            of_task = self.local.max_steps(np.clip(report.num_examples, 0, examples))
         if of_task is None:
             yield "num_steps", steps, _needed(self.max_steps, " (max_steps)")
         else:

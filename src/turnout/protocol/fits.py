@@ -104,7 +104,7 @@ def check_machines(algorithm: Algorithm) -> None:
     Raises:
         ConfigurationError: if there are any, with the reason that the piece declares.
     """
-    if algorithm.local.deadline is not None:
+    if algorithm.local.traits.deadline is not None:
         raise ConfigurationError(
             "local.steps: a time budget counts steps by the simulated speed of clients, which is unknown for real clients: "
             "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
@@ -160,7 +160,7 @@ def _check_noised(algorithm: Algorithm, population: Population, pace: Pace, weig
             "PrivateSum assumes to be public, reveals something about them: leave opting out, or write an availability that "
             "does not depend on the model"
         )
-    if algorithm.local.steps_by_examples and by_the_clock(pace, population):
+    if algorithm.local.traits.steps_by_examples and by_the_clock(pace, population):
         raise ConfigurationError(
             "epochs: a client with more examples works longer, so that its data affect in which steps clients take part, "
             "which PrivateSum assumes to be public: write steps=10 in place of epochs, or Rounds() without deadline and "

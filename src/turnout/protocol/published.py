@@ -62,7 +62,7 @@ class Published:
         plan = algorithm.noised_privacy
         self.data = plan is None
         self.participation = plan is None or plan.sampling is None
-        self.time = self.data or (self.participation and not algorithm.local.steps_by_examples)
+        self.time = self.data or (self.participation and not algorithm.local.traits.steps_by_examples)
         public = all(piece.reads == "timing" for piece in algorithm.weighting)
         self.weights = self.data or (self.participation and public)
 

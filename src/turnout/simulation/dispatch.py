@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from turnout.base import CountsSteps
 from turnout.base.algorithm import Algorithm
 from turnout.base.client_step import client_step
 from turnout.core.checks import ConfigurationError
@@ -54,7 +55,7 @@ class SimulatedClients:
     def check(self, task: Task) -> None:
         """Reject a deadline without what it needs, unfit terms of the loss, and attackers that would see hidden updates."""
         self._try_terms(task)
-        if self.algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
+        if self.algorithm.local.traits.deadline is not None:  # raises an error if the population lacks a speed
             self.num_steps(np.zeros(0, dtype=np.int64), task)
         if self.algorithm.extra_phases and self.collude:
             name = type(self.algorithm.aggregation).__name__
@@ -88,7 +89,10 @@ class SimulatedClients:
 
     def num_steps(self, ids: np.ndarray, task: Task) -> np.ndarray:
         """Return the number of local steps of each client in a task, int64 ``[B]``."""
-        return self.algorithm.local.num_steps(task, self._timed(ids))
+        local = self.algorithm.local
+        return (
+            local.num_steps(task, self._timed(ids)) if isinstance(local, CountsSteps) else np.ones(len(ids), np.int64)
+        )
 
     def _timed(self, ids: np.ndarray) -> Clients:
         """Return clients with their speed and the size of their messages."""

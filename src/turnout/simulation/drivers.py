@@ -158,7 +158,7 @@ def in_virtual_time(
         inputs = algorithm.per_client_inputs(clients, server.state, server.federation)
         return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
 
-    steps = num_steps if algorithm.local.varies else num_steps(np.arange(server.federation.num_clients), 0)
+    steps = num_steps if algorithm.local.traits.varies else num_steps(np.arange(server.federation.num_clients), 0)
     gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
     others = messages.after_training()
     for phase in algorithm.phases:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from turnout.base import Local
+from turnout.base.tuning import tuning_rule
 from turnout.configuration import Configuration
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
@@ -120,7 +121,7 @@ class OptIn:
                 continue
             row |= appeal_figures(self._present_scores(group, *group.splits), requirement, group.tested, prefix)
             if metrics.tuning_steps:
-                rule = self._local.tuning(metrics.tuning_steps)
+                rule = tuning_rule(self._local, metrics.tuning_steps)
                 task = replace(self._present, version=version)
                 scores = group.scores_after(rule, self._models.serving, task, "tuning", self._workspace.lanes)
                 row |= appeal_figures(scores, requirement, group.tested, f"{prefix}tuned_")

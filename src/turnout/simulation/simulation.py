@@ -106,7 +106,7 @@ class Simulation:
         )
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not self.workers.collude)
         self.messages = MessageSizes(self.workers, self.server, experiment.pace)
-        if self.speed is not None and algorithm.local.varies:
+        if self.speed is not None and algorithm.local.traits.varies:
             self.workers.message_bytes = self.messages.of("train")
         self.driver: Driver = (
             InStep(scheduler)

@@ -174,8 +174,8 @@ def round_seconds(
     seconds = 0.0
     if (measured := reports.measured) is not None and len(measured):
         seconds = _slowest(speed, measured, version, bytes_down, np.ones(len(measured), dtype=np.int64))
-    if algorithm.local.deadline is not None:
-        return max(seconds + algorithm.local.deadline, least)
+    if (deadline := algorithm.local.traits.deadline) is not None:
+        return max(seconds + deadline, least)
     if len(reports):
         seconds += _slowest(speed, reports, version, bytes_down, reports.num_steps)
     return max(seconds, least)

@@ -5,6 +5,7 @@ import torch
 from tests.tiny import classification
 
 from turnout import ConfigurationError, Experiment, Sgd, average_participating, models
+from turnout.base.tuning import tuning_rule
 from turnout.core.schedule import Halving
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import torchscript
@@ -82,7 +83,8 @@ def test_personal_models_train_plainly_and_received_models_adapt():
     meta = Meta.of(LOCAL, 0.05, "none")
     assert meta.alone(9) == Sgd(lr=0.3, steps=9, batch_size=8, sampling="fresh")
     assert meta.tuning(9) == Sgd(lr=0.05, steps=9, batch_size=8, sampling="fresh")
-    assert LOCAL.tuning(9) == LOCAL.alone(9)
+    assert tuning_rule(meta, 9) == meta.tuning(9)
+    assert tuning_rule(LOCAL, 9) == LOCAL.alone(9)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class LowRank(Aggregation):
         """Raise an error for another server step, and for client memory about factors that are replaced."""
         name = type(self).__name__
         needs_whole_step(algorithm, name)
-        if self.new_factors and (memory := (*algorithm.keeps, *algorithm.local.remembers)):
+        if self.new_factors and (memory := (*algorithm.keeps, *algorithm.local.traits.remembers)):
             raise ConfigurationError(
                 f"{name} replaces the factors in every step, and clients keep memory of the old ones "
                 f"({', '.join(memory)}): leave it out (for AdamW: keep_state=False)"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from turnout.base import Aggregation, Slots, Weights, WithState
-from turnout.base.controls import Controls
+from turnout.base import Aggregation, Controls, Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.maskable import CLIPS_BEFORE, MaskedPhases
 from turnout.pieces.aggregation.private_fit import (

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Aggregation, Slots, Weights, WithState
-from turnout.base.controls import Controls
+from turnout.base import Aggregation, Controls, Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
 from turnout.pieces.weighting.normalise import DivideByClients

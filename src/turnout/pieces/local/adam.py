@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Traits
 from turnout.core.checks import decay, positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import State
@@ -62,9 +63,9 @@ class Adam(Solver, name="adam"):
         decay("beta2", self.beta2)
 
     @property
-    def normalises(self) -> bool:
-        """True: scaling the gradients does not change the quotient of the moments."""
-        return True
+    def traits(self) -> Traits:
+        """Those of other solvers, but scaling the gradients does not change the quotient of the moments."""
+        return replace(super().traits, normalises=True)
 
     @property
     def update(self) -> Update:
@@ -83,7 +84,7 @@ class AdamW(Adam, name="adamw"):
     Options are those of `Adam`; `weight_decay` is 0.01 by default.
 
     Example:
-        >>> AdamW(lr=1e-3).drifts, Adam(lr=1e-3).drifts
+        >>> AdamW(lr=1e-3).traits.drifts, Adam(lr=1e-3).traits.drifts
         (True, False)
 
     Reference: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
@@ -92,9 +93,9 @@ class AdamW(Adam, name="adamw"):
     weight_decay: float = 0.01
 
     @property
-    def drifts(self) -> bool:
-        """True if a state of earlier rounds or the weight decay moves parameters."""
-        return super().drifts or self.weight_decay > 0
+    def traits(self) -> Traits:
+        """Those of `Adam`, but the weight decay moves parameters, too."""
+        return replace(super().traits, drifts=self.keep_state or self.weight_decay > 0)
 
     @property
     def update(self) -> Update:

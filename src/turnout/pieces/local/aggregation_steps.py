@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from turnout.base import Correction, MemoryShapes
+from turnout.base import Correction, MemoryShapes, Traits
 from turnout.core.checks import count, positive, probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
@@ -60,7 +60,6 @@ class AggregationSteps(PairSteps):
     2212.01197).
     """
 
-    refuses_batch_norm = "weights of a mixture are learnt by gradients, and running statistics have none"
     kept_by = "AggregatedModel"
     needs_plain = False
 
@@ -77,6 +76,12 @@ class AggregationSteps(PairSteps):
         positive("weight_lr", self.weight_lr)
         positive("threshold", self.threshold)
         count("most_passes", self.most_passes)
+
+    @property
+    def traits(self) -> Traits:
+        """Those of `Sgd`, but weights of a mixture are learnt, too."""
+        why = "weights of a mixture are learnt by gradients, and running statistics have none"
+        return replace(super().traits, refuses_batch_norm=why)
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the memory of plain SGD on a single model."""

@@ -59,7 +59,7 @@ class Alternating(Correction, name="alternating"):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if another piece would move a frozen part."""
-        if algorithm.local.drifts:
+        if algorithm.local.traits.drifts:
             raise ConfigurationError(
                 "Alternating freezes a part by a gradient of zero, and AdamW's weight decay and moments of earlier rounds "
                 "move it all the same: write weight_decay=0 and keep_state=False"

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from turnout.base import FineTunes, Traits
 from turnout.core.checks import ConfigurationError, known_name, positive
 from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
@@ -16,7 +17,7 @@ HESSIANS = ("none", "difference")
 
 
 @dataclass(frozen=True)
-class Meta(SgdSteps):
+class Meta(SgdSteps, FineTunes):
     """Train locally on the loss after one gradient step of adaptation (Per-FedAvg, Algorithm 1).
 
     Client k minimises ``F_k(w - alpha grad F_k(w))``. A local step uses independent minibatches D, D' and D''::
@@ -50,10 +51,6 @@ class Meta(SgdSteps):
     model-agnostic meta-learning approach", NeurIPS 2020.
     """
 
-    refuses_batch_norm = (
-        "a meta-gradient is computed at several temporary models, which running statistics cannot follow"
-    )
-
     alpha: float = 0.01
     hessian: Hessian = "none"
     delta: float = 1e-3
@@ -65,14 +62,18 @@ class Meta(SgdSteps):
         known_name("hessian", self.hessian, HESSIANS)
 
     @property
-    def refuses_bf16(self) -> str | None:
-        """The reason why finite differences need float32; None without them.
+    def traits(self) -> Traits:
+        """Those of `Sgd`, but there are several models in a step.
 
         bfloat16 has 8 significant bits, so that it rounds parameters that differ by delta to the same number.
         """
-        if self.hessian == "none":
-            return None
-        return f"hessian='difference' is of gradients at parameters {self.delta:g} apart, which bfloat16 rounds to the same"
+        delta = f"hessian='difference' is of gradients at parameters {self.delta:g} apart, which bfloat16 rounds to the same"
+        return replace(
+            super().traits,
+            refuses_batch_norm="a meta-gradient is computed at several temporary models, which running statistics cannot "
+            "follow",
+            refuses_bf16=None if self.hessian == "none" else delta,
+        )
 
     @classmethod
     def of(cls, local: Sgd, alpha: float, hessian: Hessian, delta: float = 1e-3) -> Meta:

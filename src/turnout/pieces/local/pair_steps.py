@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from turnout.base import Correction, Slots
+from turnout.base import Correction, Slots, Traits
 from turnout.core.checks import ConfigurationError, count, known_name, positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import Report, State, Task
@@ -23,8 +23,6 @@ class PairSteps(SgdSteps):
 
     The parameters of a step are w followed by the personal parameters.
     """
-
-    refuses_batch_norm = "a step trains two models at once, and there are running statistics of only one"
 
     kept_by: ClassVar[str]
     """Name of the personalization that keeps the personal parameters between rounds."""
@@ -58,6 +56,12 @@ class PairSteps(SgdSteps):
         """Raise an error if the algorithm lacks the personalization that keeps the pair."""
         if getattr(algorithm.personal, "steps", None) is not type(self):
             raise ConfigurationError(f"{type(self).__name__} trains two models: add {self.kept_by}() to the pieces")
+
+    @property
+    def traits(self) -> Traits:
+        """Those of `Sgd`, but a step trains several models."""
+        why = "a step trains two models at once, and there are running statistics of only one"
+        return replace(super().traits, refuses_batch_norm=why)
 
     def alone(self, steps: int) -> Sgd:
         """Return plain SGD on a single model."""

@@ -58,7 +58,7 @@ class Sgd(SgdSteps, name="sgd"):
             state.
 
     Example:
-        >>> Sgd(lr=0.1, steps=5, momentum=0.9).adapts
+        >>> Sgd(lr=0.1, steps=5, momentum=0.9).traits.adapts
         True
     """
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
 
-from turnout.base import Correction, Local, MemoryShapes
+from turnout.base import Correction, CountsSteps, Local, MemoryShapes, Traits
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
 from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
@@ -24,7 +24,7 @@ from turnout.pieces.local.work import MOST, Work, check_work
 
 
 @dataclass(frozen=True)
-class Solver(Local, ABC):
+class Solver(Local, CountsSteps):
     """Train clients by local steps on minibatches.
 
     A local step is ``y <- y - lr d``, where the update rule of the solver computes the direction d from the minibatch
@@ -95,19 +95,17 @@ class Solver(Local, ABC):
         """The update rule of the local steps."""
 
     @property
-    def adapts(self) -> bool:
-        """True if the update rule has a state."""
-        return bool(self.update.init(torch.empty((1, 1), device="meta")))
-
-    @property
-    def drifts(self) -> bool:
-        """True if steps depend on a state of earlier rounds."""
-        return self.keep_state
-
-    @property
-    def of_one_minibatch(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if each direction, before corrections, is the gradient on a single minibatch."""
-        return self.accumulate == 1 and self.direction is steepest
+    def traits(self) -> Traits:
+        """Properties that follow from the update rule, the kept state and the amount of work."""
+        return Traits(
+            of_one_minibatch=self.accumulate == 1 and self.direction is steepest,
+            varies=isinstance(self._work, Work),
+            steps_by_examples=self.epochs is not None,
+            deadline=self.steps.deadline if isinstance(self.steps, Work) else None,
+            remembers=self._kept,
+            adapts=bool(self.update.init(torch.empty((1, 1), device="meta"))),
+            drifts=self.keep_state,
+        )
 
     @property
     def per_step(self) -> int:
@@ -123,7 +121,7 @@ class Solver(Local, ABC):
         return passes | {PREFIX + name: (tuple(rows.shape[1:]), rows.dtype) for name, rows in state.items()}
 
     @property
-    def remembers(self) -> tuple[str, ...]:
+    def _kept(self) -> tuple[str, ...]:
         """Names of the kept state in client memory."""
         return tuple(name for name in self.memory(1, torch.float32) if name.startswith(PREFIX))
 
@@ -139,21 +137,6 @@ class Solver(Local, ABC):
     @property
     def _work(self) -> int | Work | None:
         return self.steps if self.epochs is None else self.epochs
-
-    @property
-    def varies(self) -> bool:
-        """True if a client's number of local steps depends on the version of its task."""
-        return isinstance(self._work, Work)
-
-    @property
-    def steps_by_examples(self) -> bool:
-        """True if a client's number of local steps depends on its number of examples, as with `epochs`."""
-        return self.epochs is not None
-
-    @property
-    def deadline(self) -> float | None:
-        """Duration of a round in seconds, if the amount of steps determines it; else None."""
-        return self.steps.deadline if isinstance(self.steps, Work) else None
 
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the number of local steps of B clients with a task, int64 ``[B]``."""
@@ -194,7 +177,7 @@ class Solver(Local, ABC):
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train B clients from the task's parameters."""
         planned = self.plan(task, memory, clients)
-        steps = CohortSteps(self.lr, self.direction, self.update, self.per_step, self.accumulate, self.remembers)
+        steps = CohortSteps(self.lr, self.direction, self.update, self.per_step, self.accumulate, self._kept)
         first = self._first_gradient(clients, corrections)
         report = steps.train(planned, task, memory, clients, corrections, first, self._masked(clients))
         if self.sampling == "pass":

@@ -37,7 +37,7 @@ class TimeBudget(Work, name="time_budget"):
 
     Example:
         >>> import turnout as to
-        >>> to.Sgd(steps=TimeBudget(seconds=60.0)).deadline
+        >>> to.Sgd(steps=TimeBudget(seconds=60.0)).traits.deadline
         60.0
 
     Reference: Nguyen et al., "Fast-convergent federated learning", JSAC 2021, section V-A.

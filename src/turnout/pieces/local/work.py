@@ -128,7 +128,7 @@ class UniformWork(Work, name="uniform"):
 
     Example:
         >>> import turnout as to
-        >>> to.Sgd(steps=None, epochs=UniformWork(1, 20)).varies
+        >>> to.Sgd(steps=None, epochs=UniformWork(1, 20)).traits.varies
         True
     """
 

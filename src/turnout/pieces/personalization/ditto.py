@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.base import Correction, Local, Slots
+from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
@@ -55,7 +56,7 @@ class Ditto(WholeModel, name="ditto"):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for a local rule whose state clients keep: one state cannot belong to two models."""
-        if algorithm.local.remembers:
+        if algorithm.local.traits.remembers:
             raise ConfigurationError(
                 "keep_state: with Ditto a client trains two models, each with its own moments, and it keeps one state: "
                 "write keep_state=False"
@@ -82,7 +83,7 @@ class Ditto(WholeModel, name="ditto"):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits a personal model, starting from the shared one."""
-        return OnOwnPart(local.tuning(steps), (_Near(self.proximal),))
+        return OnOwnPart(tuning_rule(local, steps), (_Near(self.proximal),))
 
 
 @dataclass(frozen=True)

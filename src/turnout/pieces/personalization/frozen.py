@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.base import Correction, Local, Slots
+from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.pieces.personalization.base import OnOwnPart
 from turnout.pieces.personalization.partial import Columns, PartialModel
@@ -54,7 +55,7 @@ class Frozen(PartialModel, name="frozen"):
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for a local rule that would change the frozen part."""
         super().fits(algorithm)
-        if algorithm.local.drifts:
+        if algorithm.local.traits.drifts:
             raise ConfigurationError(
                 "Frozen freezes the head by a gradient of zero, and AdamW's weight decay and moments of earlier rounds "
                 "change it nevertheless: write weight_decay=0 and keep_state=False"
@@ -67,4 +68,4 @@ class Frozen(PartialModel, name="frozen"):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client fine-tunes the whole model, or only the frozen part."""
-        return OnOwnPart(local.tuning(steps), () if self.tunes == "all" else (Columns(1.0, 1.0),))
+        return OnOwnPart(tuning_rule(local, steps), () if self.tunes == "all" else (Columns(1.0, 1.0),))

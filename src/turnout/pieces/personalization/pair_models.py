@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.base import Local, Slots
+from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Report, State
@@ -47,7 +48,7 @@ class PairModel(WholeModel):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return plain local steps from the shared model."""
-        return local.tuning(steps)
+        return tuning_rule(local, steps)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from turnout.base import Correction, Local, Personalization, Slots
+from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, positive, probability
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
@@ -137,13 +138,13 @@ class Personal(PartialModel, name="personal"):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for local rules with which the parts cannot alternate or have different step sizes."""
-        if self.alternate and algorithm.local.adapts:
+        if self.alternate and algorithm.local.traits.adapts:
             what = "momentum the velocity" if hasattr(algorithm.local, "momentum") else "Adam the mean gradient"
             raise ConfigurationError(
                 f"with {what} of one part would change it during the steps of the other part: use Sgd without momentum, "
                 "or alternate=0"
             )
-        if self.lr_factor != 1.0 and algorithm.local.normalises:
+        if self.lr_factor != 1.0 and algorithm.local.traits.normalises:
             raise ConfigurationError(
                 f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and the length of a step of "
                 f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd, or lr_factor=1"
@@ -152,7 +153,7 @@ class Personal(PartialModel, name="personal"):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits its personal part, with the shared part frozen."""
-        return OnOwnPart(local.tuning(steps), (Columns(self.lr_factor, 1.0),))
+        return OnOwnPart(tuning_rule(local, steps), (Columns(self.lr_factor, 1.0),))
 
     @property
     def columns(self) -> tuple[Correction, ...]:

@@ -73,7 +73,7 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
 
 def check_gamma(piece: Weighting, lr: float | Schedule, algorithm: Slots) -> None:
     """Raise an error unless `lr` is the step size of the local rule and its steps are proportional to the gradient."""
-    if algorithm.local.normalises:
+    if algorithm.local.traits.normalises:
         raise ConfigurationError(
             f"q-FFL divides updates by the clients' step size to recover gradients, but the length of a step of "
             f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd"

@@ -43,10 +43,10 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     def fits(self, algorithm: Slots) -> None:
         """Raise an error unless local training is plain SGD, whose gradients in a round have equal weights."""
         local = algorithm.local
-        if local.adapts or algorithm.corrections:
+        if local.traits.adapts or algorithm.corrections:
             momentum = getattr(local, "momentum", 0.0)
             rule = f"momentum={momentum}" if momentum else type(local).__name__
-            what = rule if local.adapts else type(algorithm.corrections[0]).__name__
+            what = rule if local.traits.adapts else type(algorithm.corrections[0]).__name__
             raise ConfigurationError(
                 f"FedNova divides an update by its number of steps, which is right for plain SGD; with {what} the gradients "
                 "of a round have unequal weights: leave it out"

@@ -13,6 +13,7 @@ from turnout.core.checks import TurnoutError
 from turnout.engine.loss import cross_entropy
 from turnout.engine.objective import Objective
 from turnout.engine.plain_layers import is_plain
+from turnout.pieces.local import Sgd
 from turnout_serve.wire.format import Manifest, manifest
 
 
@@ -89,7 +90,7 @@ def _sgd(algorithm: Algorithm, masks: bool) -> dict[str, Any]:
     Raises:
         _Indescribable: if they are more than minibatch SGD.
     """
-    sgd = algorithm.local.plain
+    sgd = algorithm.local.plain if isinstance(algorithm.local, Sgd) else None
     if sgd is None:
         raise _Indescribable(
             f"{type(algorithm.local).__name__}, as it is written, is not SGD with the same step size in each step"
