@@ -112,6 +112,7 @@ def rounds(name, monkeypatch, local=LOCAL):
     monkeypatch.setattr(federated, "check_finite", lambda *_: None)
     monkeypatch.setattr(Objective, "check", lambda *_: None)
     monkeypatch.setattr(Judge, "check", lambda *_: None)
+    monkeypatch.setattr(Simulation, "_try_figures", lambda *_: None)
     run = experiment(name, local=local, device="meta", engine="vectorised")
     simulation = Simulation(run)
     with NoCopyThatWaits():

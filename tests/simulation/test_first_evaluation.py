@@ -14,6 +14,7 @@ from torch import nn
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.federated import FederatedData, Shards
+from turnout.evaluation import gradients
 from turnout.pieces.local import Contrastive
 from turnout.simulation import Simulation, metrics
 
@@ -92,7 +93,7 @@ def test_metrics_are_tried_on_every_client_before_the_first_round(algorithm):
 def test_test_examples_of_another_shape_fail_before_the_first_round():
     assert DATA.test is not None
     longer = Shards.pooled(torch.randn(8, 17), torch.arange(8) % 4)
-    with pytest.raises(Exception, match="16"):
+    with pytest.raises(ConfigurationError, match=r"does not fit the test data: it failed with: .*16"):
         Simulation(to.Experiment(replace(DATA, test=longer), nn.Linear(16, 4), rounds=20))
 
 
@@ -152,3 +153,95 @@ def test_contrastive_terms_need_the_whole_model(personal):
     with pytest.raises(ConfigurationError, match="only a part of the model is received: leave one out"):
         to.compose(to.Sgd(), Contrastive(), personal)
     to.compose(to.Sgd(), Contrastive(), to.personalization.Ditto())
+
+
+def unseen_data():
+    """Return training clients and clients that never train, which alone have inputs above 100."""
+    data = classification()
+    apart = Shards(DATA.train.x[:12] + 200.0, DATA.train.y[:12], np.array([0, 6, 12]))
+    return replace(data, unseen_train=apart, unseen_test=apart)
+
+
+class RejectsTraining(nn.Linear):
+    """Fails in training mode on inputs above 100, which only clients that never train have."""
+
+    def forward(self, input):
+        if self.training and input.max() > 100:
+            raise ValueError("an input is above 100")
+        return super().forward(input)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm": to.ditto(cohort_size=2)},
+        {"algorithm": to.fedavg(), "appeal": to.AppealMetrics()},
+        {"algorithm": to.fedavg(), "appeal": to.AppealMetrics(tuning_steps=1)},
+    ],
+)
+def test_unseen_clients_are_tried_before_the_first_round(options):
+    """They train only in the last evaluation, or in the first one with requirements."""
+    run = to.Experiment(unseen_data(), RejectsTraining(16, 4), rounds=20, engine="one_by_one", **options)
+    with pytest.raises(ConfigurationError, match="an input is above 100"):
+        Simulation(run)
+
+
+def test_what_evaluations_compute_beside_scores_is_tried_before_the_first_round(monkeypatch, tmp_path):
+    """The gradients of one client are computed once, and a table of requirements is read."""
+    seen, full = [], gradients.full_gradient
+    monkeypatch.setattr(
+        gradients, "full_gradient", lambda clients, *rest: seen.append(len(clients)) or full(clients, *rest)
+    )
+    Simulation(to.Experiment(DATA, nn.Linear(16, 4), rounds=20, gradients=to.GradientMetrics()))
+    assert seen == [1]
+    table = tmp_path / "requirements.csv"
+    table.write_text("client,requirement\n0,0.5\n")
+    population = to.Population(requirement=to.requirement.GivenRequirement(str(table)))
+    with pytest.raises(DataError, match="requirements"):
+        Simulation(to.Experiment(DATA, nn.Linear(16, 4), rounds=20, population=population, appeal=to.AppealMetrics()))
+
+
+def test_trials_leave_a_run_as_it_was():
+    """Personal models, requirements and figures are those of a run without a trial."""
+    run = to.Experiment(
+        unseen_data(),
+        nn.Linear(16, 4),
+        to.ditto(cohort_size=2),
+        rounds=2,
+        evaluate_every=1,
+        gradients=to.GradientMetrics(),
+    )
+    rounds = []
+    for tried in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not tried:
+                patch.setattr(Simulation, "_try_figures", lambda *_: None)
+            rounds.append(run.run().rounds.drop_columns(["seconds"]))
+    assert rounds[0].equals(rounds[1])
+
+
+def test_the_largest_token_of_test_examples_is_tried():
+    """One of 60 test examples has a token beyond the vocabulary."""
+    x = torch.arange(120).reshape(60, 2) % 10
+    beyond = x.clone()
+    beyond[37, 1] = 10
+    data = FederatedData("tokens", Shards.pooled(x, x % 2), test=Shards.pooled(beyond, x % 2), num_classes=2)
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    with pytest.raises(ConfigurationError, match="does not fit the test data: it failed with: index out of range"):
+        Simulation(to.Experiment(data, model, rounds=20))
+
+
+class Squeezed(nn.Linear):
+    def forward(self, input):
+        return super().forward(input).squeeze()
+
+
+def test_outputs_of_one_example_keep_their_dimension():
+    """With 16 and then one example in a pass, squeeze() gives a number where a vector is needed."""
+    x = torch.randn(34, 3, generator=torch.Generator().manual_seed(0))
+    data = to.data.from_arrays(x, x[:, 0], client_ids=torch.arange(34) // 17).split(test_fraction=0.0)
+    run = to.Experiment(data, Squeezed(3, 1), to.fedavg(to.Sgd(steps=None, epochs=1)), loss=nn.MSELoss(), rounds=2)
+    with pytest.raises(
+        ConfigurationError, match=r"and \(\) for one, needed \(1,\): squeeze\(\) .* write squeeze\(-1\)"
+    ):
+        Simulation(run)

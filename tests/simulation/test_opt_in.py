@@ -256,8 +256,8 @@ def test_restart_does_not_repeat_training_of_own_models(data, tmp_path, monkeypa
     }
     first = run(simulation_of(data, **options))
     running.save_simulation(first, tmp_path)
+    again = simulation_of(data, **options)  # which tries one client
     monkeypatch.setattr(ClientGroup, "scores_after", None)
-    again = simulation_of(data, **options)
     running.restore(again, tmp_path)
     for kind in ("seen", "unseen"):
         one, other = (simulation.opt_in._requirement(kind) for simulation in (first, again))

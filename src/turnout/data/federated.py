@@ -100,6 +100,12 @@ class Shards:
         rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
         return self.x[rows], self.y[rows]
 
+    def only(self, k: int) -> Shards:
+        """Return the examples of client `k` alone, as views."""
+        rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], offsets=np.array([0, len(self.y[rows])]), weights=weights)
+
     def owners(self) -> torch.Tensor:
         """Return the client of every row, int64 ``[n]``."""
         return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))

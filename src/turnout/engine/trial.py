@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.data.federated import Shards
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import BLOCK
 
@@ -39,13 +40,8 @@ def try_model(
     width = max(batch_size, BLOCK if measures else 0)
     # At least a few examples: a loss of one example may be right where those of several are mixed up.
     rows = torch.arange(min(len(shards.x), max(width, _LEAST)), device=shards.x.device)[None]
-    # Include the largest label and the smallest and largest integer inputs, which may exceed a model's classes or vocabulary.
-    extremes = [shards.y.argmin(), shards.y.argmax()] if shards.y.dim() == 1 else []
-    if shards.x.dtype in (torch.int32, torch.int64):
-        whole = shards.x.reshape(len(shards.x), -1)
-        extremes += [whole.amax(dim=1).argmax(), whole.amin(dim=1).argmin()]
-    if extremes := extremes[: rows.shape[1]]:
-        rows[0, -len(extremes) :] = torch.stack(extremes)
+    if len(extreme := extremes(shards)[: rows.shape[1]]):
+        rows[0, -len(extreme) :] = extreme
     one = replace(clients, ids=np.zeros(1, dtype=np.int64), rows=np.zeros(1, dtype=np.int64))
     x, y = one.minibatch(rows, torch.zeros(1, dtype=torch.int64, device=shards.x.device))
     objective.check(x[0], y[0], num_classes)
@@ -53,3 +49,16 @@ def try_model(
     objective.choose(x)
     objective.fall_back(x, y)
     return x, y
+
+
+def extremes(shards: Shards) -> torch.Tensor:
+    """Return rows with the smallest and largest label or target and integer input, int64.
+
+    These may exceed the classes or the vocabulary of a model.
+    """
+    whole = [shards.y] if shards.y.dim() == 1 or not shards.y.is_floating_point() else []
+    if shards.x.dtype in (torch.int32, torch.int64):
+        whole.append(shards.x)
+    rows = [values.reshape(len(values), -1) for values in whole]
+    ends = [row for values in rows for row in (values.amin(dim=1).argmin(), values.amax(dim=1).argmax())]
+    return torch.stack(ends) if ends else torch.zeros(0, dtype=torch.int64, device=shards.x.device)

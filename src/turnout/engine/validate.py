@@ -38,6 +38,8 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_cl
                 _check_losses(outputs, losses, loss, y)
             if training:
                 torch.autograd.grad(losses.mean(), leaf)
+            else:
+                _check_one(network, x, outputs)
         except ConfigurationError:
             raise
         except Exception as error:  # modules and losses of users may raise any exception
@@ -124,6 +126,18 @@ def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> Non
         raise ConfigurationError(
             f"the loss of an example depends on the other examples of its minibatch: outputs {tuple(outputs.shape)} against "
             f"targets {tuple(y.shape)}; bring them to one shape in the loss, e.g. outputs.reshape(targets.shape)"
+        )
+
+
+def _check_one(network: Network, x: torch.Tensor, outputs: Any) -> None:
+    """Check that the model keeps the dimension of examples for a minibatch of one, as the last of a pass may be."""
+    if not isinstance(outputs, torch.Tensor) or len(x) < 2:
+        return
+    one = network.outputs(network.initial, x[:1], _key(x))
+    if one.shape != (needed := (1, *outputs.shape[1:])):
+        raise ConfigurationError(
+            f"the model gives outputs {tuple(outputs.shape)} for {len(x)} examples and {tuple(one.shape)} for one, needed "
+            f"{needed}: squeeze() in forward() drops the dimension of a single example: write squeeze(-1)"
         )
 
 

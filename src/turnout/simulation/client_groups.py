@@ -62,6 +62,12 @@ class ClientGroup:
         """The clients that have test examples, bool ``[N]``."""
         return np.zeros(self.num_clients, dtype=bool) if self.test is None else self.test.sizes > 0
 
+    def one(self) -> ClientGroup:
+        """Return the group of one client: the first with training and test examples, if one has both."""
+        k = int((1 * (self.train.sizes > 0) + self.tested).argmax())
+        test = None if self.test is None else self.test.only(k)
+        return replace(self, train=self.train.only(k), test=test, first=self.first + k)
+
     def clients(self, rows: np.ndarray) -> Clients:
         """Return the clients in these rows of the group, with their training examples."""
         return Clients(self.first + rows, rows, self.train, self.objective, self.transforms)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,8 +13,10 @@ import torch
 
 from turnout.base import KnownInAdvance, Personalization
 from turnout.base.algorithm import Algorithm
+from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
+from turnout.engine.trial import extremes
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import METRICS, Metric, measured
@@ -82,12 +86,32 @@ class Judge:
             ConfigurationError: if a metric fails, or if the model does not fit the examples of a split.
         """
         whole = bool(self._metrics.keys() - METRICS.keys())
-        for shards in data.splits.values():
-            if len(shards.x):
+        for name, shards in data.splits.items():
+            if not len(shards.x):
+                continue
+            with trying(f"the {name} data"):
                 held = self._workspace.data(shards)
-                scores = self.scores(held if whole else thinned(held, _TRIED), self._first)
+                scores = self.scores(held if whole else _some(held), self._first)
                 self._measured(scores)
                 self._measured_by_client(scores, shards.num_clients)
+
+    def check_fitting(self, data: FederatedData, algorithm: Algorithm, present: Task, gradients: float | None) -> None:
+        """Compute for one client what evaluations compute beside scores: fitted personal models, and gradients.
+
+        Raises:
+            ConfigurationError: if that fails.
+        """
+        if self._newcomers is not None:
+            one = replace(self._newcomers, group=self._newcomers.group.one())
+            assert one.group.test is not None
+            with trying("the data of validation clients"):
+                self._measured(self.scores(one.group.test, partial(one.models, present)))
+        if gradients is not None:
+            with trying("the computation of gradients over all examples"):
+                self._gradients(1, gradients)
+        if (group := self._unseen(data, algorithm)) is not None:
+            with trying("the data of unseen clients"):
+                self._fitted(group.one(), algorithm, present)
 
     def _first(self, ids: np.ndarray) -> torch.Tensor:
         """Return the initial personal models of any clients."""
@@ -123,20 +147,34 @@ class Judge:
                     by_group = by_labels(scores, shards.y.cpu().numpy(), groups)
                     row |= {f"{name}_{metric}": value for metric, value in by_group.items()}
         if gradients is not None:
-            n, lanes = data.train.num_clients, self._workspace.lanes
-            row |= gradient_figures(self._models.trained, self._workspace.clients, n, gradients, lanes)
+            row |= self._gradients(data.train.num_clients, gradients)
         return row
+
+    def _gradients(self, num_clients: int, share: float) -> dict[str, float]:
+        """Return the norms of gradients over the first clients."""
+        workspace = self._workspace
+        return gradient_figures(self._models.trained, workspace.clients, num_clients, share, workspace.lanes)
 
     def unseen(self, data: FederatedData, algorithm: Algorithm, present: Task) -> dict[str, float]:
         """Return the scores of unseen clients, with personal parts fitted to their data."""
-        workspace = self._workspace
+        group = self._unseen(data, algorithm)
+        return {} if group is None else self._fitted(group, algorithm, present)
+
+    def _unseen(self, data: FederatedData, algorithm: Algorithm) -> ClientGroup | None:
+        """Return the unseen clients if they fit personal parts; None if there are none."""
         if algorithm.personal is None or data.unseen_train is None or not data.unseen_train.num_clients:
-            return {}
-        on_device, objective = workspace.data, workspace.objective
+            return None
+        on_device = self._workspace.data
         test = None if data.unseen_test is None else on_device(data.unseen_test)
-        group = ClientGroup(on_device(data.unseen_train), test, objective, on_device.transforms, data.num_clients)
-        first = algorithm.personal.first(objective.initial, len(present.params))
-        return unseen_figures(algorithm.personal, algorithm.local, present, first, group, workspace.lanes)
+        transforms = on_device.transforms
+        return ClientGroup(on_device(data.unseen_train), test, self._workspace.objective, transforms, data.num_clients)
+
+    def _fitted(self, group: ClientGroup, algorithm: Algorithm, present: Task) -> dict[str, float]:
+        """Return the scores of a group of clients that fit personal parts to their data."""
+        personal = algorithm.personal
+        assert personal is not None
+        first = personal.first(self._workspace.objective.initial, len(present.params))
+        return unseen_figures(personal, algorithm.local, present, first, group, self._workspace.lanes)
 
     def by_client(self, data: FederatedData) -> dict[str, np.ndarray]:
         """Return the scores of each client, on its training, validation and test examples."""
@@ -165,6 +203,23 @@ class Judge:
             for name, value in measured(self._metrics, *pair).items():
                 table[name][client] = value
         return table
+
+
+@contextmanager
+def trying(what: str) -> Iterator[None]:
+    """Explain errors of models and losses of users, which may raise any exception."""
+    try:
+        yield
+    except (TurnoutError, AssertionError):
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"the model does not fit {what}: it failed with: {error}") from error
+
+
+def _some(shards: Shards) -> Shards:
+    """Return a few examples, evenly spaced, with those of the smallest and largest labels and integer inputs."""
+    rows = torch.linspace(0, len(shards.x) - 1, _TRIED, dtype=torch.float64).round().long()
+    return shards.at(torch.cat([rows, extremes(shards).cpu()]).unique())
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:

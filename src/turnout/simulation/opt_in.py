@@ -22,7 +22,7 @@ from turnout.population.availability import BoundAvailability
 from turnout.population.behaviour.opting import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores
-from turnout.simulation.metrics import Judge, PresentModels
+from turnout.simulation.metrics import Judge, PresentModels, trying
 from turnout.simulation.workspace import Workspace, ignore_progress
 
 
@@ -112,20 +112,44 @@ class OptIn:
 
     def figures(self, version: int) -> dict[str, float]:
         """Return the columns of `AppealMetrics` at the present model, if the experiment has them."""
-        metrics, row = self._appeal, {}
-        if metrics is None:
-            return row
-        for kind, prefix in (("seen", ""), ("unseen", "unseen_")):
+        row: dict[str, float] = {}
+        for kind, prefix in (("seen", ""), ("unseen", "unseen_")) if self._appeal is not None else ():
             group, requirement = self._group(kind), self._requirement(kind)
-            if group is None or requirement is None:
-                continue
-            row |= appeal_figures(self._present_scores(group, *group.splits), requirement, group.tested, prefix)
-            if metrics.tuning_steps:
-                rule = tuning_rule(self._local, metrics.tuning_steps)
-                task = replace(self._present, version=version)
-                scores = group.scores_after(rule, self._models.serving, task, "tuning", self._workspace.lanes)
-                row |= appeal_figures(scores, requirement, group.tested, f"{prefix}tuned_")
+            if group is not None and requirement is not None:
+                row |= self._figures(group, requirement, version, prefix)
         return row
+
+    def _figures(
+        self, group: ClientGroup, requirement: BoundRequirement, version: int, prefix: str = ""
+    ) -> dict[str, float]:
+        """Return the columns of `AppealMetrics` for a group of clients."""
+        assert self._appeal is not None
+        row = appeal_figures(self._present_scores(group, *group.splits), requirement, group.tested, prefix)
+        if steps := self._appeal.tuning_steps:
+            task = replace(self._present, version=version)
+            rule, lanes = tuning_rule(self._local, steps), self._workspace.lanes
+            scores = group.scores_after(rule, self._models.serving, task, "tuning", lanes)
+            row |= appeal_figures(scores, requirement, group.tested, f"{prefix}tuned_")
+        return row
+
+    def check(self) -> None:
+        """Compute for one client of each kind what opting in and `AppealMetrics` need.
+
+        Raises:
+            ConfigurationError: if that fails, or if requirements do not fit the clients.
+            DataError: if a table of requirements is missing or damaged.
+        """
+        if (requirements := self._requirements) is None:
+            return
+        for kind in ("seen", "unseen"):
+            if (group := self._group(kind)) is None:
+                continue
+            with trying(f"the data of {'unseen ' if kind == 'unseen' else ''}clients"):
+                one, requirement = group.one(), requirements.of_one(kind)
+                if requirement is not None and self._appeal is not None:
+                    self._figures(one, requirement, 0)
+                elif requirement is not None:
+                    self._present_scores(one, *one.splits)
 
     def _present_scores(self, group: ClientGroup, *splits: str) -> ClientScores:
         """Return the scores of the present model for each client on these splits."""
@@ -212,12 +236,24 @@ class Requirements:
             self._bound[kind] = None if group is None else self._bind(kind, group)
         return self._bound[kind]
 
+    def of_one(self, kind: str) -> BoundRequirement | None:
+        """Return the requirement of one client of a kind, from its own local model."""
+        group = self._group(kind)
+        if self._rule is None or group is None:
+            known = self.of(kind)
+            if known is None:
+                return None
+            return replace(known, train=known.train[:1], test=None if known.test is None else known.test[:1])
+        return self._requirement.bind(1, self._trained_alone(group.one(), self._rule), unseen=kind == "unseen")
+
     def _bind(self, kind: str, group: ClientGroup) -> BoundRequirement | None:
         if self._rule is not None and kind not in self._solo:
-            self._solo[kind] = group.scores_after(
-                self._rule, lambda _: self._task.params, self._task, "own models", self._lanes, self._watch
-            )
+            self._solo[kind] = self._trained_alone(group, self._rule)
         return self._requirement.bind(group.num_clients, self._solo.get(kind), unseen=kind == "unseen")
+
+    def _trained_alone(self, group: ClientGroup, rule: Local) -> ClientScores:
+        """Return the scores of clients with local models."""
+        return group.scores_after(rule, lambda _: self._task.params, self._task, "own models", self._lanes, self._watch)
 
     def state(self) -> State:
         """Return the scores of local models that were computed so far."""

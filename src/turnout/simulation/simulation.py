@@ -92,6 +92,7 @@ class Simulation:
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
         self.workers.check(Task(params, 0, seed))
         self.judge.check(data)
+        self._try_figures(params)
         self.pool = CandidatePool(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.server = FederatedServer(
@@ -196,16 +197,28 @@ class Simulation:
         check_agreement(self.state.params)
         if self.models.personal is not None and not self.recorder.published.data:
             return {}
-        run, gradients = self.experiment, None
-        if run.gradients is not None:
-            gradients = run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
-        version = self.state.version
+        run, version = self.experiment, self.state.version
         present = Task(self.state.params, version, run.seed)
-        row = self.judge.figures(present, run.evaluation_examples, run.label_groups, gradients)
+        row = self.judge.figures(present, run.evaluation_examples, run.label_groups, self._share_of_gradients)
         row |= self.opt_in.figures(version)
         if version == run.rounds:
             row |= self.judge.unseen(run.data, run.algorithm, present)
         return row
+
+    @property
+    def _share_of_gradients(self) -> float | None:
+        """The fraction of clients in a cohort, for the norms of gradients; None if they are not recorded."""
+        run = self.experiment
+        if run.gradients is None:
+            return None
+        return run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
+
+    def _try_figures(self, params: torch.Tensor) -> None:
+        """Compute for one client what evaluations compute beside scores, so that none fails after some rounds."""
+        run = self.experiment
+        if self.models.personal is None or self.recorder.published.data:
+            self.judge.check_fitting(run.data, run.algorithm, Task(params, 0, run.seed), self._share_of_gradients)
+        self.opt_in.check()
 
     @default_settings()
     def finish(self) -> None:
