@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config, items):
         if item.nodeid in marks:
             item.add_marker("long")
     gone = marks.keys() - {item.nodeid for item in items}
-    if gone and config.args == config.getini("testpaths") and not config.getoption("last_failed"):
+    if gone and config.args == config.getini("testpaths") and not config.getoption("lf"):
         raise pytest.UsageError(
             f"tests/long.txt names {min(gone)}, which is no test: rename it there, or delete its line"
         )

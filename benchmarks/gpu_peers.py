@@ -1,7 +1,8 @@
-"""Time a round of W1 to W4 on a GPU with other programs: a loop in PyTorch, pfl-research, and a function written in JAX.
+"""Time a round of W1 to W5 with other programs: a loop in PyTorch, pfl-research, and a function written in JAX (W1 to W4).
 
 Each process times one program and prints a line of JSON. Programs that are not installed say so. All have the clients, models
-and minibatches of `turnout speed`, keep the examples on the GPU and evaluate nothing.
+and minibatches of `turnout speed`, keep the examples on the device and evaluate nothing. W5, whose cohorts vary, keeps its
+number of clients and their sizes; all programs have plain averages there.
 
     python benchmarks/gpu_peers.py loop W1 --cohort 25
     python benchmarks/gpu_peers.py pfl W1 --cohort 25       # pfl-research 0.6.0
@@ -43,6 +44,8 @@ class Job:
         name: of the workload.
         x, y: examples of all clients, on the device.
         module: the model.
+        offsets: the first example of each client, and the number of all.
+        by_chance: each client participates with probability ``cohort / num_clients``.
         num_clients, cohort, steps, batch_size, lr: sizes.
     """
 
@@ -50,6 +53,8 @@ class Job:
     x: torch.Tensor
     y: torch.Tensor
     module: nn.Module
+    offsets: np.ndarray
+    by_chance: bool
     num_clients: int
     cohort: int
     steps: int
@@ -59,21 +64,28 @@ class Job:
     @classmethod
     def of(cls, name: str, cohort: int, device: str) -> Job:
         """Return the workload with random data."""
-        workload = WORKLOADS[name]
-        num_clients = max(cohort, 100)
-        workload = replace(workload, num_clients=num_clients, num_examples=NUM_EXAMPLES, cohort_size=cohort)
+        workload = replace(WORKLOADS[name], cohort_size=cohort)
+        if not workload.by_chance:
+            workload = replace(workload, num_clients=max(cohort, 100), num_examples=NUM_EXAMPLES)
         data, local = workload.data(), workload.local
         module = Settings.of({"rounds": 2}, workload.settings).experiment(data).build_model()
         for layer in module.modules():
             if hasattr(layer, "alone"):  # the kernel of PyTorch's LSTM
                 layer.alone = True  # type: ignore[assignment]
         x, y = data.train.x.to(device), data.train.y.to(device)
-        sizes = num_clients, cohort, local["steps"], local["batch_size"], local["lr"]
-        return cls(name, x, y, module.to(device), *sizes)
+        sizes = workload.num_clients, cohort, local["steps"], local["batch_size"], local["lr"]
+        return cls(name, x, y, module.to(device), data.train.offsets, workload.by_chance, *sizes)
+
+    def clients(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the cohort of a round."""
+        if self.by_chance:
+            return np.flatnonzero(rng.random(self.num_clients) < self.cohort / self.num_clients)
+        return rng.choice(self.num_clients, self.cohort, replace=False)
 
     def rows(self, client: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the positions of a client's minibatches, ``[S, b]``."""
-        return client * NUM_EXAMPLES + rng.integers(NUM_EXAMPLES, size=(self.steps, self.batch_size))
+        begin, end = self.offsets[client : client + 2]
+        return rng.integers(begin, end, size=(self.steps, self.batch_size))
 
 
 def loop(job: Job, tick: Tick) -> None:
@@ -81,7 +93,8 @@ def loop(job: Job, tick: Tick) -> None:
     rng, local = np.random.default_rng(0), copy.deepcopy(job.module)
     while not tick():
         total = {name: torch.zeros_like(value) for name, value in job.module.state_dict().items()}
-        for client in rng.choice(job.num_clients, job.cohort, replace=False):
+        cohort = job.clients(rng)
+        for client in cohort:
             local.load_state_dict(job.module.state_dict())
             optimizer = torch.optim.SGD(local.parameters(), lr=job.lr)
             for rows in torch.from_numpy(job.rows(client, rng)).to(job.x.device):
@@ -90,7 +103,7 @@ def loop(job: Job, tick: Tick) -> None:
                 optimizer.step()
             for name, value in local.state_dict().items():
                 total[name] += value
-        job.module.load_state_dict({name: value / job.cohort for name, value in total.items()})
+        job.module.load_state_dict({name: value / len(cohort) for name, value in total.items()})
 
 
 def pfl(job: Job, tick: Tick) -> None:
@@ -102,7 +115,7 @@ def pfl(job: Job, tick: Tick) -> None:
     from pfl.data.dataset import Dataset
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.sampling import get_user_sampler
-    from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+    from pfl.hyperparam import HyperParam, NNEvalHyperParams, NNTrainHyperParams
     from pfl.metrics import Metrics, Weighted
     from pfl.model.pytorch import PyTorchModel
 
@@ -126,16 +139,26 @@ def pfl(job: Job, tick: Tick) -> None:
         def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
             return tick(), Metrics()
 
+    class CohortSize(HyperParam):
+        """The size of the next cohort, whose clients are then asked for one by one."""
+
+        def value(self) -> int:
+            queue[:] = job.clients(rng).tolist()
+            return len(queue)
+
     def dataset(client: int) -> Any:
         rows = torch.from_numpy(job.rows(client, rng).reshape(-1)).to(job.x.device)
         return Dataset(raw_data=[job.x[rows], job.y[rows]])
 
+    queue: list[int] = []
     rng, model = np.random.default_rng(0), Model()
     server = torch.optim.SGD(model.parameters(), 1.0)
-    train = FederatedDataset(dataset, get_user_sampler("random", list(range(job.num_clients))))
+    sampler = get_user_sampler("random", list(range(job.num_clients)))
+    train = FederatedDataset(dataset, queue.pop if job.by_chance else sampler)
+    size: Any = CohortSize() if job.by_chance else job.cohort
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=10**6, evaluation_frequency=10**9, train_cohort_size=job.cohort, val_cohort_size=0
+            central_num_iterations=10**6, evaluation_frequency=10**9, train_cohort_size=size, val_cohort_size=0
         ),
         backend=SimulatedBackend(training_data=train, val_data=None),
         model=PyTorchModel(model, local_optimizer_create=torch.optim.SGD, central_optimizer=server),
@@ -194,6 +217,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5, help="time for rounds after the first ones")
     options = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if options.program == "jax" and WORKLOADS[options.workload].by_chance:
+        parser.error(f"jax has one compiled size of a cohort, and those of {options.workload} vary: choose loop or pfl")
     job, ticks = Job.of(options.workload, options.cohort, options.device), []
 
     def tick() -> bool:

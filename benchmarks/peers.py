@@ -1,11 +1,13 @@
 """Compare client updates per second with those of other simulators, in turns, on the same workloads.
 
-A folder contains the programs of the peers (``run_plain.py``, ``run_pfl.py``: ``--workload W1 --rounds 12`` prints a line of
-JSON), and an environment their packages. Each repetition runs every side by itself, so that a change of the machine's speed
+The peers ``loop`` and ``pfl`` are the programs of ``gpu_peers.py`` on the processor; others are programs of a folder
+(``run_plain.py``, ``run_pfl.py``: ``--workload W1 --rounds 12`` prints a line of JSON). ``--python`` names an environment with
+their packages. Each repetition runs every side by itself, so that a change of the machine's speed
 affects all of them, and ratios are taken within repetitions. Both sides use the same allocator: the defaults of glibc, or
 reused buffers (``tuned``). Updates per second leave out the first round; the total includes the start of the process and all
 rounds.
 
+    python benchmarks/peers.py --python VENV/bin/python --variants loop pfl --workloads W5 --turnout "--threads 1" --total-repeats 0
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --repeats 5
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --workloads W2 --total 200 --output lines.jsonl
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --runs 2 --variants pfl_1 --turnout "--threads 1"
@@ -35,7 +37,11 @@ PEERS = {
     "pfl_1": ("run_pfl.py", "--procs", "1", "--threads", "1"),
     "pfl_2": ("run_pfl.py", "--procs", "2", "--threads", "1"),
 }
-"""Programs of the peers: a PyTorch loop with its own number of threads and with one; pfl-research in 1 and 2 processes."""
+"""Programs of the folder of peers: a PyTorch loop with its own number of threads and with one; pfl-research in 1 and 2 processes."""
+
+OWN = Path(__file__).with_name("gpu_peers.py")
+OWN_PEERS = ("loop", "pfl")
+"""Programs of this folder, in one process with one thread."""
 
 KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 ALLOCATORS = {"default": {"TURNOUT_ALLOCATOR": "default"}, "tuned": KEPT}
@@ -63,9 +69,13 @@ def at_once(runs: int, command: list[str], allocator: str) -> Line:
 
 def commands(options: argparse.Namespace, workload: str, rounds: int) -> dict[str, list[str]]:
     """Return the command of each side."""
-    own = [sys.executable, "-m", "turnout", "bench", workload, "--rounds", str(rounds), "--json", "--no-rates"]
+    own = [sys.executable, "-m", "turnout", "speed", workload, "--rounds", str(rounds), "--json", "--no-rates"]
     sides = {"turnout": [*own, *shlex.split(options.turnout)]}
     for peer in options.variants:
+        if peer in OWN_PEERS:
+            cohort = str(WORKLOADS[workload].cohort_size)
+            sides[peer] = [options.python, str(OWN), peer, workload, "--device", "cpu", "--cohort", cohort]
+            continue
         program, *rest = PEERS[peer]
         sides[peer] = [
             options.python,
@@ -123,22 +133,25 @@ def table(options: argparse.Namespace, title: str, figure: str, rounds: int | No
 def main() -> None:
     """Run all sides, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=Path, required=True, metavar="FOLDER", help="the peers' programs")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="programs of further peers")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has their packages")
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--variants", nargs="+", choices=list(PEERS), default=["plain", "pfl_2"])
+    parser.add_argument("--variants", nargs="+", choices=[*OWN_PEERS, *PEERS], default=["loop"])
     parser.add_argument("--allocators", nargs="+", choices=list(ALLOCATORS), default=list(ALLOCATORS))
-    parser.add_argument("--rounds", type=int, help="rounds of each run (default: 12, 60, 60, 8)")
+    parser.add_argument("--rounds", type=int, help="rounds of each run (default: 12, 60, 60, 8, 300)")
     parser.add_argument("--runs", type=int, default=1, help="runs of each side at the same time (default: 1)")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (default: 3); 0 leaves the first table out")
     parser.add_argument("--total", type=int, default=200, help="rounds for the total time (default: 200)")
     parser.add_argument(
         "--total-repeats", type=int, default=1, help="repetitions of that (default: 1); 0 leaves it out"
     )
-    parser.add_argument("--turnout", default="", help="further options of turnout bench, in one text")
+    parser.add_argument("--turnout", default="", help="further options of turnout speed, in one text")
     parser.add_argument("--output", type=Path, help="a file to which all lines of JSON are added")
     options = parser.parse_args()
-    subprocess.run([options.python, str(options.peers / "workloads.py")], stdout=subprocess.DEVNULL, check=True)
+    if set(options.variants) & set(PEERS):
+        if options.peers is None:
+            parser.error(f"{', '.join(options.variants)}: name the folder of these programs by --peers, or choose loop or pfl")
+        subprocess.run([options.python, str(options.peers / "workloads.py")], stdout=subprocess.DEVNULL, check=True)
     if options.repeats:
         table(options, "Client updates per second, median (range)", "client_updates_per_s", None)
     if options.total_repeats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from turnout.core.types import Federation
 from turnout_flower import Rule, refusal
 
 ROOT = Path(__file__).parents[3]
+SOURCES = ROOT / "src", *sorted(ROOT.glob("packages/*/src"))
+"""Sources of all distributions, some of which may not be installed."""
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,8 @@ if __name__ == "__main__":
 def test_missing_packages_are_named_with_the_command_that_installs_them(package: str, use: str, tmp_path: Path) -> None:
     """A module that is None in `sys.modules` is one that is not installed."""
     code = f"import sys; sys.modules[{package!r}] = None; import turnout as to; import turnout_flower; {use}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    place = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=place, check=False)
     assert done.returncode == 1
     command = "pip install . ./packages/turnout-serve ./packages/turnout-flower in a clone of turnout"
     last = done.stderr.strip().splitlines()[-1]

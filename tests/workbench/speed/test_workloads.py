@@ -1,4 +1,4 @@
-"""The four workloads: their sizes, their data, and that they can be learnt."""
+"""The five workloads: their sizes, their data, and that they can be learnt."""
 
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ SMALL = {name: replace(workload, num_clients=12, cohort_size=4) for name, worklo
         ("W2", 7_850, (1000, 60, 10, 20, 10, 0.05)),
         ("W3", 52_500, (100, 300, 5, 30, 32, 0.05)),
         ("W4", 133_520, (100, 100, 10, 10, 10, 0.5)),
+        ("W5", 4_810, (250, 100, 25, 5, 16, 0.05)),
     ],
 )
 def test_workloads_have_the_sizes_of_published_timings(name, parameters, work):
@@ -37,10 +38,14 @@ def test_workloads_have_the_sizes_of_published_timings(name, parameters, work):
 def test_data_depend_on_the_seed_alone(name):
     workload = SMALL[name]
     one, same, other = (workload.data(seed).train for seed in (3, 3, 4))
-    assert one.x.shape == (12 * workload.num_examples, *workload.shape)
+    assert one.x.shape == (one.sizes.sum(), *workload.shape)
     assert one.x.dtype == (torch.int64 if name == "W4" else torch.float32)
     assert one.y.dtype == torch.int64
-    np.testing.assert_array_equal(one.sizes, workload.num_examples)
+    assert len(one.sizes) == 12
+    if name == "W5":
+        assert 5 <= one.sizes.min() < one.sizes.max() <= 100
+    else:
+        np.testing.assert_array_equal(one.sizes, workload.num_examples)
     assert torch.equal(one.x, same.x)
     assert torch.equal(one.y, same.y)
     assert not torch.equal(one.x, other.x)
@@ -69,6 +74,16 @@ def test_settings_of_a_workload_are_an_experiment_that_learns():
     history = settings.experiment(workload.data()).run().history
     assert history.column("train_loss")[1][-1] < np.log(10) - 0.05
     assert history.rounds["num_participants"].to_pylist() == [4] * 5
+
+
+def test_cohorts_of_the_last_workload_vary_around_their_mean():
+    workload = WORKLOADS["W5"]
+    settings = Settings.of(workload.settings, {"rounds": 40, "evaluate_every": 40})
+    result = settings.experiment(workload.data()).run()
+    cohorts = result.history.rounds["num_participants"].to_numpy()
+    assert cohorts.mean() == pytest.approx(25, abs=4 * (25 * 0.9 / 40) ** 0.5)  # four standard errors of a binomial mean
+    assert len(set(cohorts)) > 8
+    assert result.history.column("train_loss")[1][-1] < np.log(10) - 0.05
 
 
 def test_invalid_numbers_are_refused():

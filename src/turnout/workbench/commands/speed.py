@@ -59,11 +59,11 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
     """Options of ``turnout speed``."""
 
     what: list[str] | None = argument(
-        "One or more workloads, each in a separate process (default: all four); or settings of an experiment, as in turnout "
+        "One or more workloads, each in a separate process (default: all five); or settings of an experiment, as in turnout "
         "run.",
-        "[W1|W2|W3|W4]|KEY=VALUE", None,
+        "[W1|W2|W3|W4|W5]|KEY=VALUE", None,
     )  # fmt: skip
-    rounds: int | None = option("Rounds (default: 12, 60, 60, 8 for W1 to W4).", "N", panel=SETTINGS)
+    rounds: int | None = option("Rounds (default: 12, 60, 60, 8, 300 for W1 to W5).", "N", panel=SETTINGS)
     seed: int | None = option("(default: 0)", "N", panel=SETTINGS)
     cohort: int | None = option("Clients of a round, drawn uniformly.", "N", panel=SETTINGS)
     rates: bool = switch("Also measure the peak of the machine, and the other engine.", default=True)
@@ -91,8 +91,9 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
 def speed(options: SpeedOptions) -> None:
     """Time rounds: updates per second, seconds in each stage, memory, and the utilisation of the machine.
 
-    Workloads are federated averaging on random data, the same on which other simulators were timed:
-    W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM. Results of an experiment are not saved.
+    Workloads have random data, the same on which other simulators were timed: federated averaging with cohorts of one size for
+    W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM; W5 is FedAU on unequal clients that participate by chance.
+    Results of an experiment are not saved.
     """
     from turnout.cli import layers
     from turnout.cli.run import one_algorithm

@@ -1,4 +1,4 @@
-"""Define four workloads with random data, on which simulators of federated learning are compared."""
+"""Define five workloads with random data, on which simulators of federated learning are compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.data.federated import FederatedData, Shards
 
 @dataclass(frozen=True)
 class Workload:
-    """Federated averaging with plain SGD over N clients with equally many random examples.
+    """Plain SGD on random examples of N clients.
 
     Attributes:
         name: as in tables.
@@ -25,13 +25,16 @@ class Workload:
         num_clients: N.
         num_examples: examples of each client.
         num_classes: C.
-        cohort_size: clients of a round, drawn uniformly.
+        cohort_size: clients of a round, drawn uniformly; their mean number, if they participate by chance.
         rounds: the default number of timed rounds.
         model: name and options of the model, as in settings.
         local: options of SGD.
         centres: distance of the classes in standard deviations of an input; None for texts of C characters, whose last
             character determines the label with probability 0.8.
         scale: factor of all inputs.
+        least_examples: if given, numbers of examples are drawn between it and `num_examples`.
+        by_chance: each client takes part in a round with probability ``cohort_size / num_clients``, so that cohorts vary.
+        algorithm: its name.
     """
 
     name: str
@@ -46,6 +49,9 @@ class Workload:
     local: Mapping[str, Any] = field(default_factory=dict)
     centres: float | None = 0.05
     scale: float = 1.0
+    least_examples: int | None = None
+    by_chance: bool = False
+    algorithm: str = "average_participating"
 
     def __post_init__(self) -> None:
         for name in ("num_clients", "num_examples", "cohort_size", "rounds"):
@@ -54,11 +60,12 @@ class Workload:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything but the data, as a layer of settings; evaluations are only at the end."""
+        chance = {"availability": {"name": "bernoulli", "mean": self.cohort_size / self.num_clients}}
+        drawn = {"availability": "everyone", "selection": {"name": "uniform", "cohort_size": self.cohort_size}}
         return {
             "name": self.name,
-            "algorithm": "average_participating",
-            "availability": "everyone",
-            "selection": {"name": "uniform", "cohort_size": self.cohort_size},
+            "algorithm": self.algorithm,
+            **(chance if self.by_chance else drawn),
             "model": dict(self.model),
             "local": dict(self.local),
             "evaluate_every": 10**9,
@@ -68,10 +75,12 @@ class Workload:
     def data(self, seed: int = 0) -> FederatedData:
         """Generate the clients' data, a function of the seed."""
         generator = torch.Generator().manual_seed(stream(f"workload {self.name}", seed))
-        total = self.num_clients * self.num_examples
-        y = torch.randint(self.num_classes, (total,), generator=generator)
+        sizes = torch.full((self.num_clients,), self.num_examples)
+        if self.least_examples is not None:
+            sizes = torch.randint(self.least_examples, self.num_examples + 1, sizes.shape, generator=generator)
+        y = torch.randint(self.num_classes, (int(sizes.sum()),), generator=generator)
         x = self._texts(y, generator) if self.centres is None else self._points(y, self.centres, generator)
-        offsets = np.arange(self.num_clients + 1) * self.num_examples
+        offsets = np.concatenate([[0], sizes.cumsum(0).numpy()])
         return FederatedData(self.name, Shards(x, y, offsets), self.num_classes)
 
     def _points(self, y: torch.Tensor, centres: float, generator: torch.Generator) -> torch.Tensor:
@@ -119,6 +128,12 @@ WORKLOADS: Mapping[str, Workload] = {
             (80,), 100, 100, 80, 10, 8,
             {"name": "char_lstm", "hidden": 100}, {"lr": 0.5, "steps": 10, "batch_size": 10}, centres=None,
         ),
+        Workload(
+            "W5", "FedAU, MLP 64-64-10, each of 250 clients with probability 0.1, 5 to 100 examples, 5 steps of 16",
+            (64,), 250, 100, 10, 25, 300,
+            {"name": "mlp", "hidden": [64]}, {"lr": 0.05, "steps": 5, "batch_size": 16}, centres=0.5,
+            least_examples=5, by_chance=True, algorithm="fedau",
+        ),
     )
 }  # fmt: skip
-"""The workloads by name, with the shapes, sizes and steps with which other simulators were measured."""
+"""The workloads by name. W1 to W4 have fixed cohorts of equal clients, W5 has cohorts and clients of any size."""
