@@ -140,21 +140,18 @@ def pfl(job: Job, tick: Tick) -> None:
             return tick(), Metrics()
 
     class CohortSize(HyperParam):
-        """The size of the next cohort, whose clients are then asked for one by one."""
+        """The size of the next cohort."""
 
         def value(self) -> int:
-            queue[:] = job.clients(rng).tolist()
-            return len(queue)
+            return len(job.clients(rng))
 
     def dataset(client: int) -> Any:
         rows = torch.from_numpy(job.rows(client, rng).reshape(-1)).to(job.x.device)
         return Dataset(raw_data=[job.x[rows], job.y[rows]])
 
-    queue: list[int] = []
     rng, model = np.random.default_rng(0), Model()
     server = torch.optim.SGD(model.parameters(), 1.0)
-    sampler = get_user_sampler("random", list(range(job.num_clients)))
-    train = FederatedDataset(dataset, queue.pop if job.by_chance else sampler)
+    train = FederatedDataset(dataset, get_user_sampler("random", list(range(job.num_clients))))
     size: Any = CohortSize() if job.by_chance else job.cohort
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(

@@ -150,7 +150,9 @@ def main() -> None:
     options = parser.parse_args()
     if set(options.variants) & set(PEERS):
         if options.peers is None:
-            parser.error(f"{', '.join(options.variants)}: name the folder of these programs by --peers, or choose loop or pfl")
+            parser.error(
+                f"{', '.join(options.variants)}: name the folder of these programs by --peers, or choose loop or pfl"
+            )
         subprocess.run([options.python, str(options.peers / "workloads.py")], stdout=subprocess.DEVNULL, check=True)
     if options.repeats:
         table(options, "Client updates per second, median (range)", "client_updates_per_s", None)

@@ -85,7 +85,7 @@ def test_several_workloads_run_in_separate_processes(turnout: Turnout, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("W5",), "unknown workload 'W5'"),
+        (("W6",), "unknown workload 'W6'"),
         (("W1", "--data", "digits"), "W1 is a workload with an algorithm and data of its own"),
         (("W1", "--rounds", "1"), "rounds: got 1, needed a whole number >= 2"),
         (("W1", "--cohort", "0"), "cohort: got 0, needed a whole number >= 1"),

@@ -81,7 +81,9 @@ def test_cohorts_of_the_last_workload_vary_around_their_mean():
     settings = Settings.of(workload.settings, {"rounds": 40, "evaluate_every": 40})
     result = settings.experiment(workload.data()).run()
     cohorts = result.history.rounds["num_participants"].to_numpy()
-    assert cohorts.mean() == pytest.approx(25, abs=4 * (25 * 0.9 / 40) ** 0.5)  # four standard errors of a binomial mean
+    assert cohorts.mean() == pytest.approx(
+        25, abs=4 * (25 * 0.9 / 40) ** 0.5
+    )  # four standard errors of a binomial mean
     assert len(set(cohorts)) > 8
     assert result.history.column("train_loss")[1][-1] < np.log(10) - 0.05
 

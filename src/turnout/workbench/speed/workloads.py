@@ -60,7 +60,7 @@ class Workload:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything but the data, as a layer of settings; evaluations are only at the end."""
-        chance = {"availability": {"name": "bernoulli", "mean": self.cohort_size / self.num_clients}}
+        chance = {"availability": {"name": "bernoulli", "mean": min(1.0, self.cohort_size / self.num_clients)}}
         drawn = {"availability": "everyone", "selection": {"name": "uniform", "cohort_size": self.cohort_size}}
         return {
             "name": self.name,
