@@ -91,9 +91,9 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
 def speed(options: SpeedOptions) -> None:
     """Time rounds: updates per second, seconds in each stage, memory, and the utilisation of the machine.
 
-    Workloads have random data, the same on which other simulators were timed: federated averaging with cohorts of one size for
-    W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM; W5 is FedAU on unequal clients that participate by chance.
-    Results of an experiment are not saved.
+    Workloads have random data, the same on which other simulators were timed. W1 a CNN, W2 logistic regression, W3 an MLP and
+    W4 a character LSTM are federated averaging with cohorts of one size; W5 is FedAU on unequal clients that participate by
+    chance. Results of an experiment are not saved.
     """
     from turnout.cli import layers
     from turnout.cli.run import one_algorithm
