@@ -1,10 +1,11 @@
 """Compare client updates per second with those of other simulators, in turns, on the same workloads.
 
-The peers ``loop`` and ``pfl`` are the programs of ``gpu_peers.py``, in one process with one thread; others are programs of a
-folder (``run_plain.py``, ``run_pfl.py``: ``--workload W1 --rounds 12`` prints a line of JSON). ``--python`` names an environment
-that has their packages. Each repetition runs every side by itself, so that a change of the machine's speed affects all of them,
-and ratios are taken within repetitions. Both sides use the same allocator: the defaults of glibc, or reused buffers
-(``tuned``). Updates per second leave out the first round; the total includes the start of the process and all rounds.
+The peers ``loop`` and ``pfl`` are the programs of ``gpu_peers.py``, in one process with one thread; others are programs of
+a folder (``run_plain.py``, ``run_pfl.py``: ``--workload W1 --rounds 12`` prints a line of JSON). ``--python`` names an
+environment that has their packages. Each repetition runs every side by itself, so that a change of the machine's speed
+affects all of them, and ratios are taken within repetitions. Both sides use the same allocator: the defaults of glibc, or
+reused buffers (``tuned``). Updates per second leave out the first round; the total includes the start of the process and
+all rounds.
 
     python benchmarks/peers.py --variants loop pfl --workloads W5 --turnout "--threads 1" --total-repeats 0
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --repeats 5
