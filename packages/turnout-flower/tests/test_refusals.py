@@ -134,7 +134,9 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(package:
     """A module that is None in `sys.modules` is one that is not installed."""
     code = f"import sys; sys.modules[{package!r}] = None; import turnout as to; import turnout_flower; {use}"
     place = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=place, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=place, check=False
+    )
     assert done.returncode == 1
     command = "pip install . ./packages/turnout-serve ./packages/turnout-flower in a clone of turnout"
     last = done.stderr.strip().splitlines()[-1]
