@@ -90,7 +90,7 @@ def test_folder_has_all_files_of_a_run(tiny, tmp_path):
     names = {path.name for path in (tmp_path / "a" / "run").iterdir()}
     assert names == {
         "checkpoint.safetensors", "config.json", "environment.json", "SHA256SUMS",
-        "rounds.parquet", "clients.parquet", "participation.parquet",
+        "rounds.parquet", "clients.parquet", "participation.parquet", "predictions.parquet",
     }  # fmt: skip
     config = json.loads((tmp_path / "a" / "run" / "config.json").read_text())
     assert config["algorithm"]["weighting.0"]["cutoff"] == 3

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, counted, known_name, refuse
+from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.core.display import html_table
 from turnout.data.preparation import FILE, Preparation
 from turnout.engine.adapters import add_offsets
@@ -26,12 +26,11 @@ from turnout.models.peft_adapter import save_adapter
 from turnout.record import storage
 from turnout.record.contents import RunConfig
 from turnout.record.query import History
-from turnout.record.tables import array_of
 from turnout.record.trained import Trained
 from turnout.reporting.plot import plot
 from turnout.reporting.progress import BY_IMPORTANCE, quality
-from turnout.results.gains import BASELINES, gains_of
 from turnout.results.names import name_of
+from turnout.results.scored import Scored
 from turnout.simulation.running import trained
 from turnout.simulation.simulation import Simulation
 
@@ -43,7 +42,7 @@ CONFIG = "config.json"
 """The file of a run folder that has the experiment as plain values."""
 
 
-class Result(Predicting):
+class Result(Predicting, Scored):
     """The result of a run: its model, the models of clients, and what was recorded.
 
     Args:
@@ -229,42 +228,6 @@ class Result(Predicting):
     def summary(self, window: int | None = None) -> dict[str, Any]:
         """Return final figures as plain numbers; see `History.summary`."""
         return self.history.summary(window)
-
-    def gains(self, **baselines: Result) -> pa.Table:
-        """Return the scores of clients in this run and with baselines on the same data, and what clients gain.
-
-        Args:
-            **baselines: the results of `turnout.algorithms.local` as ``local``, of `turnout.centralized` as ``centralized``,
-                or of both.
-
-        Returns:
-            One row per client: ``client``, ``name``, ``num_examples``, the score in this run (``test_accuracy`` or another
-            figure that all runs have), with each baseline (``local``, ``centralized``), and the difference
-            (``gain_over_local``, ``gain_over_centralized``), positive where this run is better.
-
-        Raises:
-            ConfigurationError: if a baseline has another name, or the runs have other clients or no figure in common.
-
-        Example:
-            >>> from dataclasses import replace
-            >>> import turnout as to
-            >>> data = to.data.digits().split(to.partition.Dirichlet(0.1), num_clients=5, client_test_fraction=0.2)
-            >>> experiment = to.Experiment(data=data, model=to.models.Logistic(), rounds=5)
-            >>> alone = replace(experiment, algorithm=to.algorithms.local()).run()
-            >>> experiment.run().gains(local=alone).column_names
-            ['client', 'name', 'num_examples', 'test_accuracy', 'local', 'gain_over_local']
-        """
-        for name in baselines:
-            known_name("baseline", name, BASELINES)
-        if not baselines:
-            raise ConfigurationError("gains: write the results of baselines, such as gains(local=result)")
-        found = gains_of({"run": self.history} | {name: result.history for name, result in baselines.items()})
-        table = self.clients.select(["client", "name", "num_examples"])
-        columns = {found.column: found.scores["run"]} | {name: found.scores[name] for name in baselines}
-        columns |= {f"gain_over_{name}": found.gain("run", name) for name in baselines}
-        for name, values in columns.items():
-            table = table.append_column(name, array_of(values, pa.float64(), nan_is_null=True))
-        return table
 
     def plot(self, what: str | None = None) -> Figure:
         """Draw the run as a matplotlib figure; `plot` says what there is, and draws several runs in one picture."""

@@ -186,7 +186,8 @@ def test_digests_equal_those_of_sha256sum(finished):
 
 
 FILES = (
-    "rounds.parquet", "clients.parquet", "participation.parquet", "checkpoint.safetensors", "config.json", storage.DIGESTS,
+    "rounds.parquet", "clients.parquet", "participation.parquet", "predictions.parquet", "checkpoint.safetensors",
+    "config.json", storage.DIGESTS,
 )  # fmt: skip
 
 
@@ -223,7 +224,7 @@ DOORS = {
 @pytest.mark.parametrize("door", DOORS)
 def test_flipped_bit_in_any_file_is_detected_by_every_reader(finished, tmp_path, door):
     names = [path.name for path in finished.iterdir() if path.name != storage.DIGESTS]
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         folder = tmp_path / name
         shutil.copytree(finished, folder)

@@ -13,13 +13,15 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.record import checkpoint, saved, stopped, storage
+from turnout.record import predictions as predictions_of
 from turnout.record.contents import writable
 from turnout.record.evaluations import Evaluations
 from turnout.record.figures import Figures
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log
+from turnout.record.predictions import PREDICTION_COLUMNS
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import build, concatenated, is_known, numbers, schema_of, write
+from turnout.record.tables import build, concatenated, is_known, numbers, read, schema_of, write
 
 
 class History(Figures):
@@ -34,11 +36,14 @@ class History(Figures):
     Attributes:
         evaluations: evaluations by clients of a server. They end after their rounds were recorded, and fill missing values in
             columns of the table of rounds.
+        predictions: the predictions of the final model on test examples, counted; see `turnout.record.predictions`. It has no
+            rows before the end of a run, and of other tasks than classification.
     """
 
     def __init__(self, log: Log | None = None) -> None:
         self._log, self.evaluations = Log() if log is None else log, Evaluations()
         self._clients = build({}, CLIENT_COLUMNS)
+        self.predictions = build({}, PREDICTION_COLUMNS)
 
     def record(self, *, round: int, participants: Any = None, weights: Any = None, **values: Any) -> None:
         """Add a completed round.
@@ -75,6 +80,7 @@ class History(Figures):
         The rounds are in memory afterwards, and the table of clients, which describes the end of a run, is empty.
         """
         self._log, self._clients = self._log.up_to(round), build({}, CLIENT_COLUMNS)
+        self.predictions = build({}, PREDICTION_COLUMNS)
 
     def set_clients(self, **columns: Any) -> None:
         """Set the table of clients from arrays ``[N]``: those of `CLIENT_COLUMNS` or any other numbers; None is null.
@@ -104,13 +110,16 @@ class History(Figures):
     def save(self, folder: str | Path) -> None:
         """Write rounds.parquet, clients.parquet and participation.parquet into `folder`, each atomically.
 
+        Of a classifier that was evaluated on test examples it also writes predictions.parquet.
+
         Raises:
             CheckpointError: if they cannot be written (a full disk); the tables saved before are unchanged then.
         """
         rounds = (self.evaluations.filled(part.table) for part in self._log.parts())
         participation = (part.participation for part in self._log.parts())
         # The table of rounds is last, because load() goes by it: a crash in between leaves a consistent state.
-        tables = {
+        predictions = {predictions_of.FILE: lambda path: write(path, [self.predictions], self.predictions.schema)}
+        tables = (predictions if len(self.predictions) else {}) | {
             saved.PARTICIPATION: lambda path: write(path, participation, self._log.participation_schema),
             saved.CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
             saved.ROUNDS: lambda path: write(path, rounds, self._schema),
@@ -141,6 +150,8 @@ class History(Figures):
         """
         history, folder = cls(), Path(folder)
         history._log, history._clients = saved.load(folder, last)
+        if len(history._clients) and (folder / predictions_of.FILE).exists():
+            history.predictions = read(folder / predictions_of.FILE, PREDICTION_COLUMNS)
         history.evaluations = Evaluations.load(folder, last)
         end = stopped.load(folder)
         history.stopped_by = end["by"] if end is not None and end["rounds"] == history.last_round else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.record.schema import METRICS
-from turnout.reporting import client_figures, curves
+from turnout.reporting import class_figures, client_figures, curves
 from turnout.reporting.curves import styles
 from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.page import Drawing, draw
@@ -103,6 +103,25 @@ def gains(records: Sequence[RunRecord]) -> Drawing:
         "Dot plot of the score of each client, in the federation and with the baselines.",
         lambda: gains_figure(records),
     )
+
+
+def of_classes(records: Sequence[RunRecord]) -> list[Drawing]:
+    """Plot labels against predicted classes, and accuracy against confidence."""
+    return [
+        draw(
+            "Predicted classes",
+            "Share of the test examples of each label (row) that were predicted as each class (column), over all seeds.",
+            "Confusion matrix of each algorithm.",
+            lambda: class_figures.confusion_figure(records),
+        ),
+        draw(
+            "Calibration",
+            "Accuracy of the predictions in each of 15 bins of confidence, over all seeds. On the dashed diagonal "
+            "predictions are as often right as the model says; below it the model is overconfident.",
+            "Accuracy against confidence, one line per algorithm, with the diagonal.",
+            lambda: class_figures.calibration_figure(records),
+        ),
+    ]
 
 
 def influence(records: Sequence[RunRecord]) -> Drawing:

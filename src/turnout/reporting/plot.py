@@ -11,6 +11,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.reporting import client_figures
+from turnout.reporting.class_figures import calibration_figure, confusion_figure
 from turnout.reporting.curves import curves
 from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.progress import BY_IMPORTANCE
@@ -21,16 +22,19 @@ from turnout.results.records import RunRecord, client_split, has_column, recorde
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CLIENTS = {
+_OTHERS = {
     "clients": client_figures.client_cdf,
     "weights": client_figures.weights_against_rates,
     "influence": client_figures.influence_figure,
     "gains": gains_figure,
+    "confusion": confusion_figure,
+    "calibration": calibration_figure,
 }
 _WHY = {
     "clients": "no accuracies of clients were recorded",
     "weights": "participation rates or weights are unknown, or all weights are alike",
     "influence": "they are not asynchronous",
+    **dict.fromkeys(("confusion", "calibration"), "no predictions on test examples were counted"),
 }
 """The reason why a run is missing from a plot."""
 
@@ -51,9 +55,10 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         runs: results by name, or the records of `compare`, whose seeds become a mean and a band.
         what: a recorded column such as ``"test_loss"``, against rounds; or ``"clients"`` (distribution of accuracy),
             ``"weights"`` (against participation rates), ``"influence"`` (of clients in asynchronous runs), ``"gains"`` (of
-            clients over `turnout.algorithms.local` and `turnout.centralized`) or ``"participation"`` (of clients in the first
-            run). None is the test accuracy, or the first recorded column of test error, training accuracy and loss. Runs that
-            lack the data are left out with a warning.
+            clients over `turnout.algorithms.local` and `turnout.centralized`), ``"confusion"`` (labels and predictions),
+            ``"calibration"`` (accuracy against confidence) or ``"participation"`` (of clients in the first run). None is the
+            test accuracy, or the first recorded column of test error, training accuracy and loss. Runs that lack the data
+            are left out with a warning.
 
     Example:
         >>> import turnout as to
@@ -69,12 +74,12 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
     """
     records = _records(runs)
     recorded = sorted(recorded_columns(records))
-    known = [*recorded, *_CLIENTS, "participation"]
+    known = [*recorded, *_OTHERS, "participation"]
     what = _default(records) if what is None else known_name("plot", what, known)
     _warn_of_missing(records, what)
     if what == "participation":
         return client_figures.participation_raster(records[0])
-    return _CLIENTS[what](records) if what in _CLIENTS else curves(records, what, smooth=True)
+    return _OTHERS[what](records) if what in _OTHERS else curves(records, what, smooth=True)
 
 
 def _warn_of_missing(records: Sequence[RunRecord], what: str) -> None:
@@ -93,6 +98,8 @@ def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], boo
     """Return a function that returns whether a run has the data of a plot."""
     if what == "influence":
         return records_influence
+    if what in ("confusion", "calibration"):
+        return lambda record: bool(len(record.history.predictions))
     if what == "gains":
         names = needed(records).scores
         return lambda record: record.algorithm in names

@@ -13,6 +13,7 @@ from turnout.reporting.drawings import (
     cost,
     holdings,
     influence,
+    of_classes,
     of_clients,
     of_labels,
     requirements,
@@ -24,6 +25,7 @@ from turnout.reporting.page import render_page, write_page
 from turnout.reporting.settings import environment as environment_of
 from turnout.reporting.settings import settings
 from turnout.reporting.style import keys_of
+from turnout.results.classes import class_table
 from turnout.results.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
 from turnout.results.gains import gains
 from turnout.results.influence import client_table
@@ -101,6 +103,8 @@ def write_report(
         labels=cells(rows, by_labels(rows), interval=True),
         by_labels=of_labels(records, rows),
         clients=cells(rows, CLIENTS, interval=True),
+        classes=class_table(records),
+        class_drawings=of_classes(records),
         gains=gains(records),
         gains_drawing=drawn_gains(records),
         appeal=appeal_cells(rows),

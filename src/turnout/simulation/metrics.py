@@ -9,25 +9,31 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from turnout.base import KnownInAdvance, Personalization
 from turnout.base.algorithm import Algorithm
+from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
+from turnout.engine.reading import as_logits, reading_of
 from turnout.engine.trial import extremes
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import METRICS, Metric, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.record.client_memory import ClientMemory
+from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
+from turnout.record.tables import build
 from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.newcomers import Newcomers, unseen_figures
 from turnout.simulation.workspace import Workspace
 
 _SECONDS = 1.0  # between two reports of the progress of an evaluation
 _TRIED = 16  # examples of a split
+MOST_MODELS = 1000  # that are evaluated one by one
 
 
 class Judge:
@@ -46,14 +52,17 @@ class Judge:
         self._workspace, self._models, self._metrics, self._newcomers = workspace, models, metrics, newcomers
         self._watched = 0.0
 
-    def scores(self, shards: Shards, serving: Models | None = None) -> Scores | PersonalScores:
+    def scores(
+        self, shards: Shards, serving: Models | None = None, *, outputs: bool = False
+    ) -> Scores | PersonalScores:
         """Evaluate the shared model, or each client's personal one, on these examples.
 
         Args:
             shards: the examples.
             serving: function that returns the personal models of these clients; None for those of the training clients.
+            outputs: whether outputs and targets are returned as well; they are if there are metrics.
         """
-        workspace, models, outputs = self._workspace, self._models, bool(self._metrics)
+        workspace, models, outputs = self._workspace, self._models, outputs or bool(self._metrics)
         self._watched = time.monotonic()
         if models.personal is None:
             return evaluate(
@@ -188,13 +197,24 @@ class Judge:
                 by_client |= {f"{name}_{figure}": values for figure, values in figures.items()}
         return by_client
 
+    def predictions(self, run: Configuration) -> pa.Table:
+        """Return the predictions on test examples, counted; an empty table without class labels or test examples.
+
+        Personal models are evaluated one by one, so of more than `MOST_MODELS` there are none.
+        """
+        test, empty = self._workspace.data.test, build({}, PREDICTION_COLUMNS)
+        too_many = self._models.personal is not None and run.data.num_clients > MOST_MODELS
+        if not run.data.has_labels or test is None or not len(test.x) or too_many:
+            return empty
+        shards = thinned(test, run.evaluation_examples) if run.evaluation_examples else test
+        outputs, targets = _judged(self.scores(shards, outputs=True))
+        if reading_of(run.loss, outputs, targets) is None:
+            return empty
+        return count_predictions(*as_logits(run.loss, outputs, targets))
+
     def _measured(self, scores: Scores | PersonalScores) -> dict[str, float]:
         """Return the metrics over all examples."""
-        if not self._metrics:
-            return {}
-        if isinstance(scores, Scores) and scores.judged is not None:
-            return measured(self._metrics, *scores.judged)
-        return measured(self._metrics, *map(torch.cat, zip(*scores.pairs.values(), strict=True)))
+        return measured(self._metrics, *_judged(scores)) if self._metrics else {}
 
     def _measured_by_client(self, scores: Scores | PersonalScores, num_clients: int) -> dict[str, np.ndarray]:
         """Return the metrics of each client, float64 ``[N]``; NaN for a client without examples."""
@@ -220,6 +240,14 @@ def _some(shards: Shards) -> Shards:
     """Return a few examples, evenly spaced, with those of the smallest and largest labels and integer inputs."""
     rows = torch.linspace(0, len(shards.x) - 1, _TRIED, dtype=torch.float64).round().long()
     return shards.at(torch.cat([rows, extremes(shards).cpu()]).unique())
+
+
+def _judged(scores: Scores | PersonalScores) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return outputs and targets of all examples."""
+    if isinstance(scores, Scores) and scores.judged is not None:
+        return scores.judged
+    outputs, targets = map(torch.cat, zip(*scores.pairs.values(), strict=True))
+    return outputs, targets
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:

@@ -237,6 +237,8 @@ class Simulation:
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.recorder.set_clients(data.num_clients, **columns)
+        if self.recorder.published.data:
+            self.history.predictions = self.judge.predictions(self.experiment)
 
 
 def _check_data(data: FederatedData) -> None:

@@ -93,7 +93,9 @@ class PlotOptions(FinishedRuns):
 
     output: Path = option("A file that ends in .pdf, .svg or .png.", "FILE", REQUIRED, "--output", "-o")
     what: str | None = option(
-        "A recorded column, or clients, weights, influence or participation (default: the test accuracy).", "NAME"
+        "A recorded column, or clients, weights, influence, gains, confusion, calibration or participation (default: the "
+        "test accuracy).",
+        "NAME",
     )
     dpi: int = option("Dots per inch of a PNG.", None, 200, min=1)
 
