@@ -165,6 +165,5 @@ def test_evaluations_and_queries_send_only_the_documented_content(row, world, bo
         # 0.8 of uniform words, and none of sums without masks, are in the middle.
         inside = ((words > 0.1) & (words < 0.9)).double().mean()
         assert inside > 0.5
-        assert float(((words < 0.1) | (words > 0.9)).double().mean()) < 0.3
     else:
         assert {tuple(tensors(body)["loss"].shape) for body in bodies["evaluate"]} == {(1,)}
