@@ -27,7 +27,7 @@ from benchmarks import gpu_page
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT, PAGE = ROOT / "benchmarks" / "gpu.json", ROOT / "docs" / "performance.md"
-WORKLOADS, COHORTS = ("W1", "W2", "W3", "W4"), (25, 250, 1000)
+WORKLOADS, COHORTS = ("W2", "W3", "W1", "W4"), (25, 1000)
 WAYS: Mapping[str, tuple[str, str, bool, bool]] = {
     "cuda_graph": ("cuda_graph", "full", True, False),
     "plain": ("plain", "full", True, False),
@@ -43,8 +43,8 @@ PyTorch lets convolutions use TF32 by default, and products not.
 TESTS = ("tests/engine", "tests/laws/test_engines.py", "tests/laws/test_bf16.py")
 """Tests that compute on ``TURNOUT_TEST_DEVICE``, and those that need a GPU."""
 
-PEERS = {"loop": (25,), "pfl": (25,), "jax": (25, 1000)}
-"""Other programs (`gpu_peers`), and the cohorts that are measured."""
+PEERS = {"jax": (25, 1000)}
+"""Other programs (`gpu_peers`), and the cohorts that are measured; their minibatches are drawn within the measured time."""
 
 
 @dataclass(frozen=True)
@@ -55,29 +55,31 @@ class Measurement:
     command: tuple[str, ...]
 
 
-def measurements(device: str, quick: bool, num_devices: int) -> Iterator[Measurement]:
-    """Yield what is measured on a device.
+def measurements(device: str, quick: bool, num_devices: int, only_figures: bool = False) -> Iterator[Measurement]:
+    """Yield what is measured on a device, the most important first.
 
     Args:
         device: ``"cuda"``, or ``"cpu"`` to try the script out.
         quick: tiny sizes.
         num_devices: of the machine; two processes are measured where there are two, and on a CPU.
+        only_figures: without tests.
     """
     own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
     python = sys.executable
-    for name in ("tests", *(WORKLOADS[1:2] if quick else WORKLOADS)):
+    for name in ("irregular", "cifar10_iid", "synchronizations"):
         yield Measurement(name, (python, *own, name))
-    for name in ("cifar10_iid", "synchronizations"):
-        yield Measurement(name, (python, *own, name))
-    for peer, cohorts in () if quick else PEERS.items():
-        for cohort in cohorts:
-            for workload in WORKLOADS:
+    for workload in WORKLOADS[:1] if quick else WORKLOADS:
+        yield Measurement(workload, (python, *own, workload))
+        for peer, cohorts in () if quick else PEERS.items():
+            for cohort in cohorts:
                 of = (peer, workload, "--cohort", str(cohort), "--device", device)
                 yield Measurement(f"{workload} cohort {cohort} {peer}", (python, "benchmarks/gpu_peers.py", *of))
     if device == "cpu" or num_devices > 1:
         two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *own, "rounds")
         yield Measurement("one process", (python, *own, "rounds"))
         yield Measurement("two processes", (python, *two))
+    if not only_figures:
+        yield Measurement("tests", (python, *own, "tests"))
 
 
 def made(measurement: Measurement, limit: float) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def workload(name: str, device: str, quick: bool) -> dict[str, Any]:
     federation = replace(ALL[name], num_clients=max(cohorts), num_examples=60)
     data, figures = federation.data(), {}
     for way in WAYS:
-        for cohort in cohorts if way in ("cuda_graph", "plain") else cohorts[1:2]:
+        for cohort in cohorts if way in ("cuda_graph", "plain") else cohorts[-1:]:
             try:
                 figures[f"{name} cohort {cohort} {way}"] = _timed(
                     replace(federation, cohort_size=cohort), data, way, device
@@ -134,6 +136,20 @@ def workload(name: str, device: str, quick: bool) -> dict[str, Any]:
             except Exception as error:
                 figures[f"{name} cohort {cohort} {way}"] = {"error": f"{type(error).__name__}: {error}"}
     return figures
+
+
+def irregular(device: str, quick: bool) -> dict[str, Any]:
+    """Time rounds of W5, whose cohorts vary, and of fixed cohorts of the same mean, from the first round on."""
+    from turnout.cli.settings import Settings
+    from turnout.simulation import Simulation
+    from turnout.workbench.speed.workloads import WORKLOADS as ALL
+
+    number, totals = 4 if quick else 300, {}
+    for way, workload in {"by_chance_s": ALL["W5"], "fixed_s": replace(ALL["W5"], by_chance=False)}.items():
+        settings = Settings.of({"device": device, "rounds": 10**6}, workload.settings)
+        simulation = Simulation(settings.experiment(workload.data()))
+        totals[way] = sum(_seconds_of_round(simulation, torch.device(device)) for _ in range(number))
+    return {"rounds": number, **totals, "by_chance_over_fixed": totals["by_chance_s"] / totals["fixed_s"]}
 
 
 def _timed(federation: Any, data: Any, way: str, device: str) -> dict[str, Any]:
@@ -268,7 +284,7 @@ def _seconds_of_round(simulation: Any, device: torch.device) -> float:
 
 
 OWN: Mapping[str, Callable[[str, bool], Any]] = {
-    **{each.__name__: each for each in (tests, cifar10_iid, rounds, synchronizations)},
+    **{each.__name__: each for each in (tests, irregular, cifar10_iid, rounds, synchronizations)},
     **{name: partial(workload, name) for name in WORKLOADS},
 }
 """Measurements that this file makes, by name."""
@@ -282,6 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds that one measurement may take")
     parser.add_argument("--only", choices=OWN)
+    parser.add_argument("--only-figures", action="store_true", help="no tests")
     options = parser.parse_args(arguments)
     if options.only:
         if (figures := OWN[options.only](options.device, options.quick)) is not None:
@@ -297,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "figures": {},
     }
     out = options.out or OUT
-    for each in measurements(options.device, options.quick, number):
+    for each in measurements(options.device, options.quick, number, options.only_figures):
         figures = made(each, options.limit)
         results["figures"] |= figures if each.name in WORKLOADS and "error" not in figures else {each.name: figures}
         print(f"{each.name}: {figures.get('error') or 'done'}", flush=True)

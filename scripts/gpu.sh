@@ -1,9 +1,10 @@
 #!/bin/sh
-# Measure a machine with an NVIDIA GPU: tests, W1 to W4 with and without CUDA graphs, TF32 and bfloat16, other programs where
-# they are installed, pfl-research's CIFAR10-IID job, two processes, and how often the host waits. Writes benchmarks/gpu.json
-# and the section of docs/performance.md that shows it.
+# Measure a machine with an NVIDIA GPU: cohorts of any size, pfl-research's CIFAR10-IID job, how often the host waits, W1 to W4
+# with and without CUDA graphs, TF32 and bfloat16, beside JAX where it is installed, two processes, and at last the tests.
+# Writes benchmarks/gpu.json and the section of docs/performance.md that shows it.
 #
 #     sh scripts/gpu.sh                                      # five to ten minutes, in an environment that has '.[dev]'
+#     sh scripts/gpu.sh --only-figures                       # without the tests
 #     sh scripts/gpu.sh --device cpu --quick --out gpu.json  # tiny sizes on a processor, to see that the script ends
 set -eu
 
