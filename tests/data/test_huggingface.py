@@ -76,6 +76,8 @@ def test_streaming_data_set_is_refused():
             r"column 'label' holds text: use dataset.class_encode_column\('label'\)",
         ),
         ({"image": [[1, 2], [1]], "label": [0, 1]}, r"example 1 has shape \[1\]"),
+        ({"image": [[1]] * 2, "label": [0, None]}, "column 'label', example 1 is None, a missing value: leave"),
+        ({"image": [[1], None], "label": [0, 1]}, "column 'image', example 1 is None, a missing value"),
     ],
 )
 def test_non_numeric_columns_are_refused(columns, message):

@@ -119,3 +119,64 @@ def test_unsupported_files_are_refused(table: Path, tmp_path: Path) -> None:
     pq.write_table(apart.slice(0, 0), tmp_path / "bad.parquet")
     with pytest.raises(DataError, match="has no rows"):
         ParquetClients(tmp_path / "bad.parquet", **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        (pa.float64(), torch.float64),
+        (pa.float32(), torch.float32),
+        (pa.float16(), torch.float16),
+        (pa.uint8(), torch.uint8),
+        (pa.uint16(), torch.int32),
+        (pa.uint32(), torch.int64),
+        (pa.int16(), torch.int16),
+        (pa.int64(), torch.int64),
+        (pa.bool_(), torch.float32),
+    ],
+)
+@pytest.mark.parametrize("of", [pa.list_, lambda kind: pa.list_(kind, 2), lambda kind: pa.list_(pa.list_(kind))])
+def test_lists_keep_their_type(tmp_path: Path, kind, read, of) -> None:
+    nested = of is not pa.list_ and str(of(kind)).count("list<") == 2
+    number = np.float16 if kind == pa.float16() else bool if kind == pa.bool_() else int
+    rows: list[Any] = [[number(1), number(0)], [number(0), number(1)]]
+    cells = pa.array([[row] for row in rows] if nested else rows, of(kind))
+    pq.write_table(pa.table({"who": ["a", "a"], "x": cells, "y": [0.5, 1.5]}), tmp_path / "t.parquet")
+    ((x, y),) = ParquetClients(tmp_path / "t.parquet", client="who", label="y", inputs="x")
+    assert x.dtype == read
+    assert x.tolist() == ([[row] for row in rows] if nested else rows)
+    assert y.dtype == (read if read.is_floating_point else torch.float32)
+    assert y.tolist() == [0.5, 1.5]
+
+
+def test_digits_beyond_float32_are_read(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"who": ["a"], "x": [[1.0 + 1e-12]], "y": [1.0 + 1e-12]}), tmp_path / "t.parquet")
+    ((x, y),) = ParquetClients(tmp_path / "t.parquet", client="who", label="y", inputs="x")
+    assert x.item() == y.item() == 1.0 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"x": [[1.0, None]]}, "column 'x': client 'a' has a missing value: drop or fill it"),
+        ({"x": [["word"]]}, "column 'x' holds string, needed numbers"),
+        ({"x": ["7"]}, "column 'x' holds string, needed numbers"),
+        ({"x": pa.array([0], pa.timestamp("ms"))}, r"column 'x' holds timestamp\[ms\], needed numbers"),
+        ({"y": pa.array([None], pa.int64())}, "column 'y': client 'a' has a missing value"),
+        ({"x": pa.array([[2**63]], pa.list_(pa.uint64()))}, r"has a number above 2\^63 - 1"),
+    ],
+)
+def test_cells_that_are_no_numbers_are_named(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    pq.write_table(pa.table({"who": ["a"], "x": [[1.0]], "y": [0]} | columns), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=message):
+        list(ParquetClients(tmp_path / "t.parquet", client="who", label="y", inputs="x"))
+
+
+def test_files_of_different_types_are_refused(tmp_path: Path) -> None:
+    for name, kind in (("1", pa.int32()), ("2", pa.float64())):
+        columns = {"who": [name], "x": [[1.0]], "y": pa.array([1], kind)}
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    with pytest.raises(
+        DataError, match=r"column 'y' is int32 in .*1.parquet and double in .*2.parquet: write one type"
+    ):
+        ParquetClients(tmp_path, client="who", label="y", inputs="x")

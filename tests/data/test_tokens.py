@@ -1,5 +1,7 @@
 """Data sets of tokens."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -144,3 +146,17 @@ def test_model_without_a_row_for_padding_is_refused_with_the_remedy():
     to.Experiment(data=data, model=Texts(True), rounds=1).run()
     with pytest.raises(to.ConfigurationError, match=r"padded with -100.*self\.embedding\(x\.clamp\(min=0\)\)"):
         to.Experiment(data=data, model=Texts(False), rounds=1).run()
+
+
+def test_label_column_may_define_the_number_of_classes():
+    features = {"input_ids": SimpleNamespace(), "topic": SimpleNamespace(num_classes=5)}
+    columns = {"input_ids": [[5, 2], [7, 1]], "topic": [0, 1]}
+
+    class Split(dict):
+        column_names = ("input_ids", "topic")
+
+    split = Split(columns)
+    split.features = features  # type: ignore[attr-defined]
+    assert from_tokens(split, label="topic").num_classes == 5
+    assert from_tokens(split, label="topic", num_classes=3).num_classes == 3
+    assert from_tokens(columns, label="topic").num_classes == 2

@@ -140,36 +140,39 @@ def example_tensor(value: Any, untyped: torch.dtype = torch.float32, what: str =
     return as_tensor(value, what, untyped)
 
 
-def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) -> torch.Tensor:
-    """Stack examples of one shape to a tensor ``[n, ...]``, with Python floats as `untyped`.
+def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32, what: str = "example") -> torch.Tensor:
+    """Stack examples of one shape to a tensor ``[n, ...]``, with Python floats as `untyped`; `what` names them in errors.
 
     Raises:
         DataError: if the shape or dtype of an example differs from that of example 0.
     """
-    examples = [example_tensor(value, untyped, f"example {i}") for i, value in enumerate(values)]
+    examples = [example_tensor(value, untyped, f"{what} {i}") for i, value in enumerate(values)]
     for i, example in enumerate(examples):
         if example.shape != examples[0].shape or example.dtype != examples[0].dtype:
             raise DataError(
-                f"example {i} has shape {list(example.shape)} and {example.dtype}, example 0 has "
+                f"{what} {i} has shape {list(example.shape)} and {example.dtype}, example 0 has "
                 f"{list(examples[0].shape)} and {examples[0].dtype}: resize, pad or convert them to one shape and type"
             )
     return torch.stack(examples) if examples else torch.empty(0)
 
 
-def stack_targets(values: list[Any], inputs: torch.Tensor, untyped: torch.dtype | None = None) -> torch.Tensor:
+def stack_targets(
+    values: list[Any], inputs: torch.Tensor, untyped: torch.dtype | None = None, what: str = "example"
+) -> torch.Tensor:
     """Stack one target per example: integers to labels, numbers to predict in their dtype.
 
     Args:
         values: Python numbers, arrays or tensors.
         inputs: whose floating-point dtype is that of Python floats.
         untyped: dtype of Python floats in place of that of the inputs.
+        what: name of examples in errors.
     """
     if values and all(isinstance(value, int | float) for value in values):
         y = as_targets(values, inputs)
         return y if untyped is None or not y.is_floating_point() else torch.tensor(values, dtype=untyped)
     if untyped is None:
         untyped = inputs.dtype if inputs.is_floating_point() else torch.float32
-    return as_targets(stack_examples(values, untyped), inputs)
+    return as_targets(stack_examples(values, untyped, what), inputs)
 
 
 def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -66,6 +66,8 @@ def _dense(values: torch.Tensor, what: str) -> torch.Tensor:
 
 def _no_numbers(array: np.ndarray, values: Any, what: str) -> DataError:
     """Return the error for an array with entries that are not numbers, with the first of them."""
+    if values is None:
+        return DataError(f"{what} is None, a missing value: leave such examples out, or fill it in")
     if array.dtype.kind == "O" and array.ndim:
         others = [not isinstance(entry, int | float | np.number) for entry in array.flat]
         wrong = np.argwhere(np.reshape(others, array.shape))

@@ -43,8 +43,7 @@ def from_huggingface(
     test_x, test_y, test_ids = (
         (None, None, None) if test is None else _columns(test, input, label, of_test(test, client_id))
     )
-    if num_classes is None:
-        num_classes = getattr((getattr(dataset, "features", None) or {}).get(label), "num_classes", None)
+    num_classes = declared_classes(dataset, label) if num_classes is None else num_classes
     parts = {"client_ids": ids, "test_x": test_x, "test_y": test_y, "test_client_ids": test_ids}
     return from_arrays(x, y, **parts, num_classes=num_classes, name=name)
 
@@ -66,11 +65,18 @@ def _columns(
             )
             raise DataError(f"column {part!r} holds text: {hint} first")
     kind, of_labels = _declared(dataset, input), _declared(dataset, label)
-    x = stack_examples(inputs, kind if kind is not None and kind.is_floating_point else torch.float32)
+    untyped = kind if kind is not None and kind.is_floating_point else torch.float32
+    x = stack_examples(inputs, untyped, f"column {input!r}, example")
     if kind is not None and not kind.is_floating_point and not x.is_floating_point():
         x = x.to(kind)  # Python integers have no type
-    y = stack_targets(labels, x, of_labels if of_labels is not None and of_labels.is_floating_point else None)
+    of_floats = of_labels if of_labels is not None and of_labels.is_floating_point else None
+    y = stack_targets(labels, x, of_floats, f"column {label!r}, example")
     return x, y, None if client_id is None else list(dataset[client_id])
+
+
+def declared_classes(dataset: Any, label: str) -> int | None:
+    """Return the number of classes that a column of labels declares; None if it declares none."""
+    return getattr((getattr(dataset, "features", None) or {}).get(label), "num_classes", None)
 
 
 def of_test(test: Any, client_id: str | None) -> str | None:

@@ -40,9 +40,10 @@ class ParquetClients:
     Args:
         path: a file, or a folder of ``.parquet`` files, which are read in the order of their names.
         client: the column with the client of each row.
-        label: the column with the targets: integers or text are classes, floats are numbers to predict.
-        inputs: the column of encoded images (bytes, or a struct with a field ``bytes``) or of lists of numbers of one length;
-            or the numeric columns of a table.
+        label: the column with the targets: integers or text are classes, floats are numbers to predict, in the type of
+            floating-point inputs, else float32.
+        inputs: the column of encoded images (bytes, or a struct with a field ``bytes``), or of lists of numbers of one
+            length, which keep their type; or the numeric columns of a table, which become float32.
         size: height and width to which images are scaled; required for images.
         colours: number of colours of images, 3, or 1 for grey.
         classes: texts of the labels, in the order of their numbers; required for labels of text.
@@ -82,11 +83,22 @@ class ParquetClients:
         self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
         self._paths = _paths(Path(path))
         self._files = list(map(_opened, self._paths))
+        self._check_types()
         self._images = self._holds_images(client)
         self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
         # The clients of a row group are consecutive, so caching the last group serves several of them.
         self._group = lru_cache(maxsize=1)(self._read)
+
+    def _check_types(self) -> None:
+        """Check that the columns have the same types in all files."""
+        for name in (*self._inputs, self._label):
+            kinds = [file.schema_arrow.field(name).type for file in self._files if name in file.schema_arrow.names]
+            for path, kind in zip(self._paths, kinds, strict=False):
+                if kind != kinds[0]:
+                    raise DataError(
+                        f"column {name!r} is {kinds[0]} in {self._paths[0]} and {kind} in {path}: write one type in all files"
+                    )
 
     def _holds_images(self, client: str) -> bool:
         """Check the columns; return whether inputs are encoded images."""
@@ -143,7 +155,8 @@ class ParquetClients:
             self._group(file, group).slice(start, stop - start) for file, group, start, stop in self._stretches[name]
         ]
         table = pa.concat_tables(parts)
-        return torch.from_numpy(self._decoded(table, name)), torch.from_numpy(self._targets(table, name))
+        x = self._decoded(table, name)
+        return torch.from_numpy(x), torch.from_numpy(self._targets(table, name, x.dtype))
 
     def _decoded(self, table: pa.Table, client: str) -> np.ndarray:
         """Return inputs ``[n, ...]``."""
@@ -151,13 +164,9 @@ class ParquetClients:
         if self._images:
             return self._decoded_images(values.to_pylist(), client)
         if len(self._inputs) > 1 or not pa.types.is_nested(values.type):
-            columns = [table[name].to_numpy() for name in self._inputs]
+            columns = [_numbers(table[name], name, client) for name in self._inputs]
             return np.stack(columns, axis=1).astype(np.float32)
-        rows = values.to_pylist()
-        if len(set(map(len, rows))) > 1:
-            raise DataError(f"{self._inputs[0]}: client {client!r} has lists of several lengths, needed one")
-        inner = values.type.value_type
-        return np.array(rows, dtype=np.float32 if pa.types.is_floating(inner) else inner.to_pandas_dtype())
+        return _numbers(values, self._inputs[0], client)
 
     def _decoded_images(self, cells: list[Any], client: str) -> np.ndarray:
         """Return the images of cells that hold bytes, or a struct with a field ``bytes``."""
@@ -169,16 +178,41 @@ class ParquetClients:
             ]
         )
 
-    def _targets(self, table: pa.Table, client: str) -> np.ndarray:
-        """Return labels int64 ``[n]``, or float32 numbers to predict."""
-        values = table[self._label].to_pylist()
+    def _targets(self, table: pa.Table, client: str, inputs: np.dtype) -> np.ndarray:
+        """Return labels int64 ``[n]``, or numbers to predict in the type of floating-point inputs."""
         if self._classes is None:
-            array = np.asarray(values)
-            return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+            array = _numbers(table[self._label], self._label, client)
+            return array.astype(np.int64 if array.dtype.kind != "f" else inputs if inputs.kind == "f" else np.float32)
+        values = table[self._label].to_pylist()
         if unknown := [value for value in values if value not in self._classes]:
             names = ", ".join(self._classes)
             raise DataError(f"{self._label}: client {client!r} has {unknown[0]!r}, which is none of {names}")
         return np.array([self._classes[value] for value in values], dtype=np.int64)
+
+
+def _numbers(values: pa.ChunkedArray, column: str, client: str) -> np.ndarray:
+    """Return numbers, or lists of numbers of one length, in the type of the column; booleans become float32.
+
+    Unsigned types of more than 8 bits, with which torch does not compute, become the next larger signed type.
+    """
+    kind = values.type
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"column {column!r} holds {kind}, needed numbers: cast it before, or leave it out")
+    dtype = np.dtype(np.float32 if pa.types.is_boolean(kind) else kind.to_pandas_dtype())
+    wider = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}.get(dtype.name, dtype)
+    try:
+        array = np.array(values.to_pylist(), dtype=wider)
+        if np.isnan(array).any():  # as which NumPy reads None among floats
+            raise TypeError
+        return array
+    except TypeError as error:
+        raise DataError(f"column {column!r}: client {client!r} has a missing value: drop or fill it before") from error
+    except OverflowError as error:
+        raise DataError(f"column {column!r}: client {client!r} has a number above 2^63 - 1, needed int64") from error
+    except ValueError as error:
+        raise DataError(f"column {column!r}: client {client!r} has lists of several lengths, needed one") from error
 
 
 def _is_one_of(kind: pa.DataType, *names: str) -> bool:
