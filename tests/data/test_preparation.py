@@ -14,7 +14,7 @@ import pytest
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.preparation import Preparation, check_names, preparations
+from turnout.data.preparation import Preparation
 
 from ..logs import logged
 
@@ -211,33 +211,6 @@ def test_fitted_transform_can_be_had_and_applied() -> None:
     np.testing.assert_allclose(data.prepare(TABLE), right, atol=1e-6)
     result = to.Experiment(data=data, model=to.models.Logistic(), rounds=2).run()
     assert set(result.predict(TABLE)) <= {"no", "yes"}
-
-
-def test_names_that_differ_from_the_server_are_refused_with_both_lists() -> None:
-    def site(labels: tuple[str, ...], **options: Any) -> list[Preparation]:
-        with preparations() as made:
-            to.data.from_table(
-                {"x": [0.0, 1.0], "s": ["f", "m"], "ill": labels}, label="ill", categories=("s",), **options
-            )
-        return made
-
-    names = ["asthma", "cold", "flu"]
-    there = {"inputs": 3, "classes": names, "categories": {"s": ["f", "m"]}}
-    check_names(site(("asthma", "cold"), classes=names), there)
-    with pytest.raises(ConfigurationError, match=r"classes: .*\['cold', 'flu'\], and the server announces .'asthma'"):
-        check_names(site(("cold", "flu")), there)
-    with pytest.raises(ConfigurationError, match=r"table has cold, flu, and the server has 3 classes without names"):
-        check_names(site(("cold", "flu")), {"inputs": 3, "classes": 3})
-    with pytest.raises(
-        ConfigurationError, match=r"categories: this client's table has {'s': \['f', 'm'\]}, and the server"
-    ):
-        check_names(site(("cold", "flu")), {"categories": {"s": ("m", "f")}})
-    with pytest.raises(
-        ConfigurationError, match=r"mean: this client's table has {'x': 1.0}, and the server.*{'x': 2.0}"
-    ):
-        check_names(site(("a", "b"), mean={"x": 1.0}, std={"x": 1.0}), {"mean": {"x": 2.0}})
-    with logged("the server announces no names of classes"):
-        check_names(site(("cold", "flu")), {"classes": 2})
 
 
 def test_declared_class_lists_are_kept() -> None:

@@ -23,6 +23,7 @@ import typer
 from turnout.base.algorithm import ALGORITHMS, Algorithm
 from turnout.core.checks import ConfigurationError, known_name, nearest
 from turnout.core.system import same_directory
+from turnout.data.names import Names, names_read, note
 
 if TYPE_CHECKING:
     from turnout.cli.names import Additions
@@ -133,7 +134,9 @@ def loaded(name: str) -> Any:
     if not path.is_file():
         raise ConfigurationError(f"{name}: there is no file {file}: needed FILE.py:NAME, as seen from {Path.cwd()}")
     status = path.stat()
-    module = _run(path.resolve(), file, status.st_mtime_ns, status.st_size)
+    module, read = _run(path.resolve(), file, status.st_mtime_ns, status.st_size)
+    for names in read:  # also if the file ran before
+        note(names)
     if attribute not in vars(module):
         here = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         names = [key for key in here if callable(vars(module)[key])]
@@ -143,8 +146,8 @@ def loaded(name: str) -> Any:
 
 
 @cache
-def _run(path: Path, file: str, modified: int, size: int) -> ModuleType:
-    """Run a file, and return its module; a changed time stamp or size runs it again."""
+def _run(path: Path, file: str, modified: int, size: int) -> tuple[ModuleType, list[Names]]:
+    """Run a file, and return its module and the names that it read; a changed time stamp or size runs it again."""
     del modified, size
     spec = importlib.util.spec_from_file_location(f"turnout_own.{path.stem}", path)
     assert spec is not None
@@ -152,8 +155,8 @@ def _run(path: Path, file: str, modified: int, size: int) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # annotations are looked up there
     try:
-        with same_directory():
+        with same_directory(), names_read() as read:
             spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigurationError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
-    return module
+    return module, read

@@ -8,6 +8,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.data.arrays import from_arrays, stack_examples, stack_targets
+from turnout.data.names import note_classes
 from turnout.data.source import Source
 
 
@@ -76,7 +77,9 @@ def _columns(
 
 def declared_classes(dataset: Any, label: str) -> int | None:
     """Return the number of classes that a column of labels declares; None if it declares none."""
-    return getattr((getattr(dataset, "features", None) or {}).get(label), "num_classes", None)
+    feature = (getattr(dataset, "features", None) or {}).get(label)
+    note_classes(f"column {label!r}", getattr(feature, "names", None))
+    return getattr(feature, "num_classes", None)
 
 
 def of_test(test: Any, client_id: str | None) -> str | None:

@@ -15,6 +15,7 @@ import torch
 from turnout.core.checks import DataError, count
 from turnout.core.extras import imported
 from turnout.data.client_ids import different_names
+from turnout.data.names import note_classes
 from turnout.data.pixels import byte_pixels, mode_of
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
@@ -85,6 +86,7 @@ class ImageFolder:
         self.classes = tuple(names if classes is None else classes)
         if unknown := [name for name in names if name not in self.classes]:
             raise DataError(f"{root} has images of class {unknown[0]!r}, which is none of {', '.join(self.classes)}")
+        note_classes("folders of classes", self.classes)
 
     def __len__(self) -> int:
         return len(self.clients)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +18,6 @@ from turnout.data.cells import numbers, read_columns, texts
 
 FILE = "preprocessing.json"
 """The name of the file beside an exported model."""
-
-LOG = logging.getLogger("turnout.data")
-
-_MADE: ContextVar[list[Preparation] | None] = ContextVar("preparations", default=None)
 
 
 @dataclass(frozen=True)
@@ -170,57 +163,3 @@ class Preparation:
     def text(self) -> str:
         """Return the content of ``preprocessing.json``."""
         return json.dumps(self.plain(), indent=2) + "\n"
-
-
-@contextmanager
-def preparations() -> Iterator[list[Preparation]]:
-    """Collect the preparations of all tables that are read within the context."""
-    made: list[Preparation] = []
-    token = _MADE.set(made)
-    try:
-        yield made
-    finally:
-        _MADE.reset(token)
-
-
-def note(preparation: Preparation) -> None:
-    """Note the preparation of a table for `preparations`."""
-    if (made := _MADE.get()) is not None:
-        made.append(preparation)
-
-
-def check_names(here: Sequence[Preparation], announced: Mapping[str, Any]) -> None:
-    """Check that tables have the names and scales that a server announces.
-
-    Args:
-        here: preparations of this client's tables.
-        announced: the section of data of the server's settings, with ``classes`` as names or a number, ``categories``,
-            ``mean`` and ``std``, each of which may be missing.
-
-    Raises:
-        ConfigurationError: if they differ, with both lists.
-    """
-    for preparation in here:
-        for name, value in preparation.names.items():
-            there = announced.get(name)
-            there = list(there) if isinstance(there, tuple) else there
-            if isinstance(value, dict) and isinstance(there, Mapping):
-                there = {key: list(part) if isinstance(part, tuple) else part for key, part in there.items()}
-            if name == "classes" and value is not None and not isinstance(there, list):
-                if there is None or len(value) == there:
-                    LOG.warning(
-                        "the server announces no names of classes, and this table has %s: check that every site declares the "
-                        "same classes in from_table",
-                        ", ".join(value),
-                    )
-                    continue
-                raise ConfigurationError(
-                    f"classes: this client's table has {', '.join(value)}, and the server has {there} classes without names: "
-                    f"sites that number {preparation.label!r} by what they have give one number to different classes. Write "
-                    "the same classes=(...) in from_table at every site, and classes = [...] in the server's section data"
-                )
-            if there is not None and there != value:
-                raise ConfigurationError(
-                    f"{name}: this client's table has {value}, and the server announces {there}: declare in from_table what "
-                    f"the server has, {name}={there}"
-                )

@@ -19,7 +19,8 @@ from turnout.data.columns import Columns
 from turnout.data.directory import declare
 from turnout.data.labels import Task, declared_classes, labels_of
 from turnout.data.missing import MISSING, Missing, without_missing
-from turnout.data.preparation import PreparedColumn, note
+from turnout.data.names import Names, note, note_classes
+from turnout.data.preparation import PreparedColumn
 from turnout.data.source import SOURCES, Source
 from turnout.data.transformer import Transform, Transformed, is_transform
 
@@ -147,7 +148,9 @@ def from_table(
         prepare = Transformed.of(parts, columns, targets, transform, **described)
     everyone = np.arange(len(parts[0]))
     if isinstance(prepare, Columns):
-        note(prepare.fitted(everyone))
+        note(Names(f"column {label!r}", prepare.fitted(everyone).names))
+    else:
+        note_classes(f"column {label!r}", names)
     values = {"x": prepare(everyone), "y": torch.from_numpy(targets)} | _weights(parts, weight)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
     options = {"weight": weight, "scale": scale, "transform": transform, "missing": missing, "task": task}

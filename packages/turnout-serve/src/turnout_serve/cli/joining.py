@@ -18,7 +18,7 @@ from turnout.cli.sections import OF_DECLARED
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
-from turnout.data.preparation import check_names, preparations
+from turnout.data.names import check_names, names_of, names_read
 from turnout.experiment import Experiment
 from turnout.record.describe import describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
@@ -41,26 +41,22 @@ def clients_experiment(
         ConfigurationError: if the settings or data do not match those of the server, among them names of classes and
             categories, and declared scales, of tables.
     """
-    with preparations() as made:
-        experiment_and_row = _clients_experiment(announcement, data, experiment, client, device)
-    check_names(made, section(announcement.get("settings") or {}, "data"))
-    return experiment_and_row
-
-
-def _clients_experiment(
-    announcement: Mapping[str, Any], data: str, experiment: str | None, client: int | None, device: str
-) -> tuple[Experiment, int]:
-    """Return the experiment with the client's data, and the index of the client in the data."""
     own_data = ".py:" in data
     if announcement["input_shape"] is None:
         raise ConfigurationError("the server waits for the shape of the first client's data: try again")
     if own_data and announcement.get("data"):  # the error is clearer than that of the experiment below
         DataShape.read(announcement["data"]).check(shape_of(announcement, data))
     if experiment is None:
-        made = _from_settings(announcement, data)
+        with names_read() as read:
+            made = _from_settings(announcement, data)
+        check_names(read if own_data else (), section(_settings_of(announcement), "data"))
     else:
         made, _ = experiment_of(experiment, (), loads=not own_data)
-        made = replace(made, data=_own_data(data, announcement)) if own_data else made
+        if own_data:
+            with names_read() as read:
+                own = _own_data(data, announcement)
+            check_names(read, names_of(made.data))
+            made = replace(made, data=own)
     if made.data.is_declared:
         raise ConfigurationError(
             f"the server has no data, and knows only that inputs have shape {announcement['input_shape']}: give the data of "
@@ -199,10 +195,13 @@ def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
         data: ``FILE.py:FUNCTION``, or the name of a data set.
 
     Raises:
-        ConfigurationError: if data are invalid.
+        ConfigurationError: if data are invalid, or their names are not those of the server.
     """
     if ".py:" in data:
-        return _shape_of_examples(data)
+        with names_read() as read:
+            shape = _shape_of_examples(data)
+        check_names(read, section(announcement.get("settings") or {}, "data"))
+        return shape
     settings = _settings_of(announcement)
     loaded = without(section(settings, "data"), OF_DECLARED.keys() - {"num_clients"})
     return DataShape.of(_from_settings({**announcement, "settings": {**settings, "data": loaded}}, data).data)
