@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from dataclasses import replace
-from inspect import signature
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from turnout import (
     fedavg,
     models,
 )
-from turnout.core.other_names import _INSTEAD
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.population.availability import Bernoulli, Markov
 from turnout.record import checkpoint
@@ -306,32 +304,6 @@ def test_incompatible_algorithm_is_refused_before_writing(tiny, tmp_path):
     with pytest.raises(ConfigurationError, match="cohort_size: got 9"):
         experiment.run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("num_rounds", r"rounds=100"),
-        ("learning_rate", r"algorithm=to.fedavg\(local=to.Sgd\(lr=0.1\)\)"),
-        ("fraction_train", r"algorithm=to.fedavg\(cohort_size=10\)"),
-        ("strategy", r"algorithm=to.fedavg\(\)"),
-    ],
-)
-def test_names_of_other_programs_lead_to_ours(tiny, name, instead):
-    """Also where required arguments are missing, and in `replace`."""
-    message = rf"Experiment\(\) got an unexpected keyword argument '{name}': write {instead} instead"
-    for make in (Experiment, lambda **options: replace(Experiment(tiny, to.models.Logistic(), to.fedavg()), **options)):
-        with pytest.raises(TypeError, match=message):
-            make(**{name: 3})
-
-
-def test_what_is_suggested_for_other_names_can_be_written():
-    """Each suggestion is an argument of an experiment, and evaluates."""
-    names = {"to": to, "source": to.data.digits()}
-    for text in set(_INSTEAD.values()):
-        name, _, value = text.partition("=")
-        assert name in signature(Experiment).parameters
-        eval(value, names)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from turnout.core.checks import ConfigurationError, check_seed, count, is_finite
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.core.numerics import default_settings
+from turnout.core.other_names import ExplainsArguments
 from turnout.data.federated import FederatedData
 from turnout.data.preparation import Preparation
 from turnout.data.weights import ClassWeights, check_class_weights
@@ -55,7 +56,7 @@ _ACCURACY_BINS = 20  # of clients, where a server learns sums of their answers a
 
 
 @dataclass(frozen=True, eq=False)
-class Configuration:
+class Configuration(ExplainsArguments):
     """Everything that determines a result, checked. Arguments and errors are those of `turnout.Experiment`, which runs it."""
 
     data: FederatedData

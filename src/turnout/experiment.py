@@ -15,7 +15,6 @@ from turnout.base.algorithm import Algorithm
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, count
-from turnout.core.other_names import explains_other_names
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
@@ -28,7 +27,6 @@ from turnout.simulation.running import alone_in, restore, rounds_left, stops_on_
 from turnout.simulation.simulation import Simulation
 
 
-@explains_other_names
 @dataclass(frozen=True, eq=False, repr=False)
 class Experiment(Configuration):
     """Everything that determines a result. The same experiment gives the same bits on the same machine and processes.

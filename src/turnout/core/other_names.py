@@ -1,43 +1,108 @@
-"""Explain arguments that have other names in turnout than in other programs."""
+"""Explain unknown keyword arguments: those that other programs call otherwise, and those that are misspelt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import signature
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from functools import cache, update_wrapper
+from inspect import Parameter, signature
+from types import FunctionType
+from typing import Any, Self, TypeVar
 
-_LOCAL, _COHORT = "algorithm=to.fedavg(local=to.Sgd({}))", "algorithm=to.fedavg(cohort_size=10)"
-_INSTEAD = {
-    **dict.fromkeys(("num_rounds", "n_rounds", "global_rounds", "num_global_rounds", "max_rounds"), "rounds=100"),
-    **dict.fromkeys(("learning_rate", "lr", "local_lr", "local_learning_rate"), _LOCAL.format("lr=0.1")),
-    **dict.fromkeys(("batch_size", "local_batch_size"), _LOCAL.format("batch_size=16")),
-    **dict.fromkeys(("fraction_train", "fraction_fit", "join_ratio", "participation_rate", "client_fraction"), _COHORT),
-    **dict.fromkeys(("clients_per_round", "cohort_size", "num_selected", "min_fit_clients"), _COHORT),
-    **dict.fromkeys(("local_steps", "steps"), _LOCAL.format("steps=5")),
-    **dict.fromkeys(("num_clients", "n_clients"), "data=source.split(to.partition.Dirichlet(alpha=0.1), num_clients=100)"),
-    "strategy": "algorithm=to.fedavg()",
-    "availability": "population=to.Population(availability=to.availability.Markov())",
-    "random_seed": "seed=0",
+from turnout.core.checks import nearest
+
+_OTHERS = {
+    "rounds": ("num_rounds", "n_rounds", "global_rounds", "num_global_rounds", "max_rounds"),
+    "lr": ("learning_rate", "local_lr", "local_learning_rate", "client_lr", "eta", "lr0"),
+    "server_lr": ("server_learning_rate", "global_lr", "global_learning_rate"),
+    "batch_size": ("local_batch_size", "batchsize", "minibatch_size", "bs"),
+    "steps": ("local_steps", "num_steps", "num_local_steps", "local_iterations", "local_updates"),
+    "epochs": ("local_epochs", "num_epochs", "n_epochs", "num_local_epochs"),
+    "max_norm": ("clip_norm", "max_grad_norm", "grad_clip", "clipping_norm", "clipping_bound"),
+    "cohort_size": (
+        "clients_per_round", "num_selected", "min_fit_clients", "fraction_train", "fraction_fit", "join_ratio",
+        "participation_rate", "client_fraction",
+    ),
+    "num_clients": ("n_clients", "clients"),
+    "seed": ("random_seed", "random_state"),
+    "algorithm": ("strategy",),
 }  # fmt: skip
-"""The text that says what to write instead, by names of Flower, PFLlib, pfl-research and others."""
+"""Names of Flower, PFLlib, pfl-research, scikit-learn and others, by ours."""
 
-Class = TypeVar("Class", bound=type)
+_OURS = {other: ours for ours, others in _OTHERS.items() for other in others}
+
+_LOCAL = "local=to.Sgd({})"
+_INSIDE = {
+    "lr": _LOCAL.format("lr=0.1"),
+    "batch_size": _LOCAL.format("batch_size=16"),
+    "steps": _LOCAL.format("steps=5"),
+    "epochs": _LOCAL.format("steps=None, epochs=1"),
+    "momentum": _LOCAL.format("momentum=0.9"),
+    "weight_decay": _LOCAL.format("weight_decay=0.001"),
+    "max_norm": _LOCAL.format("max_norm=1.0"),
+    "cohort_size": "algorithm=to.fedavg(cohort_size=10)",
+    "num_clients": "data=source.split(to.partition.Dirichlet(alpha=0.1), num_clients=100)",
+    "availability": "population=to.Population(availability=to.availability.Markov())",
+}
+"""The text that says what to write where an argument is one of another argument's."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def explains_other_names(cls: Class) -> Class:
-    """Decorate a class so that its error for an unknown keyword argument says what to write instead."""
-    init: Callable[..., None] = cls.__init__
-    known = set(signature(init).parameters)
+@cache
+def _taken(thing: Callable[..., Any]) -> tuple[str, ...] | None:
+    """Return the names of the arguments of a function or class; None if it takes any."""
+    parameters = signature(thing).parameters.values()
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return tuple(parameter.name for parameter in parameters if parameter.kind is not Parameter.POSITIONAL_ONLY)
 
-    @wraps(init)
-    def checked(self: Any, *arguments: Any, **options: Any) -> None:
-        for name in options.keys() - known:
-            if name in _INSTEAD:
-                raise TypeError(
-                    f"{cls.__name__}() got an unexpected keyword argument {name!r}: write {_INSTEAD[name]} instead"
-                )
-        init(self, *arguments, **options)
 
-    cls.__init__ = checked  # type: ignore[misc]
-    return cls
+def refuse_unknown(thing: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Check the names of keyword arguments of a function or class.
+
+    Raises:
+        TypeError: if one is unknown, with what to write instead.
+    """
+    if not options or (taken := _taken(thing)) is None:
+        return
+    for name in options:
+        if name not in taken:
+            raise TypeError(
+                f"{thing.__name__}() got an unexpected keyword argument {name!r}{_instead(thing.__name__, name, taken)}"
+            )
+
+
+def _instead(function: str, name: str, taken: tuple[str, ...]) -> str:
+    """Return what to write instead of an unknown argument."""
+    ours, listed = _OURS.get(name, name), f"it takes {', '.join(taken)}" if taken else "it takes no arguments"
+    if ours in taken:
+        return f"; did you mean {ours!r}? ({listed})"
+    if (inside := _INSIDE.get(ours)) is not None:
+        if inside.startswith("local=") and "local" not in taken and "algorithm" in taken:
+            inside = f"algorithm=to.fedavg({inside})"
+        if inside.partition("=")[0] in taken:
+            return f": write {function}({inside}) ({listed})"
+    close = nearest(name, taken).partition("?")[0] if taken else ""
+    return f"; {close}? ({listed})" if close.startswith("did you mean") else f"; {listed}"
+
+
+class ExplainsArguments:
+    """Base class of classes whose error for an unknown keyword argument says what to write instead."""
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Check the names of the options before `__init__` does."""
+        refuse_unknown(cls, options)
+        return super().__new__(cls)
+
+
+def explains_arguments(function: Function) -> Function:
+    """Decorate a function so that its error for an unknown keyword argument says what to write instead."""
+    refuse = refuse_unknown
+
+    def checked(*arguments: Any, **options: Any) -> Any:
+        refuse(function, options)
+        return function(*arguments, **options)
+
+    # With the globals of the function, by which doctest recognises the functions of a module.
+    made = FunctionType(checked.__code__, function.__globals__, function.__name__, None, checked.__closure__)
+    return update_wrapper(made, function)  # type: ignore[return-value]

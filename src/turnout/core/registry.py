@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.other_names import ExplainsArguments, explains_arguments
 
 GROUP = "turnout.pieces"
 """The group of entry points that name modules of other distributions with pieces."""
@@ -54,14 +55,17 @@ class Family(Mapping[str, Callable[..., Any]]):
         self.bases += (owner,)
 
     def register(self, piece: Piece, name: str | None = None) -> Piece:
-        """Register a piece; usable as a decorator of functions.
+        """Register a piece; usable as a decorator of functions, which then explain unknown arguments.
 
         Args:
             piece: a class or a function.
             name: its name in files and on the command line; None is the name of the piece.
         """
-        self._defined[piece.__module__, name or piece.__name__] = piece
-        return piece
+        made = piece
+        if inspect.isfunction(piece) and self.returns is not None and name is None and _has_options(piece):
+            made = cast(Piece, explains_arguments(piece))
+        self._defined[piece.__module__, name or piece.__name__] = made
+        return made
 
     def name_of(self, piece: Callable[..., Any]) -> str | None:
         """Return the name of a registered piece, member or not; None if it has no name."""
@@ -115,7 +119,13 @@ class Family(Mapping[str, Callable[..., Any]]):
         return dict(sorted(members.items()))
 
 
-class Registered:
+def _has_options(function: Callable[..., Any]) -> bool:
+    """Return False for a function of required arguments alone, such as a loss, which runs in every step."""
+    parameters = inspect.signature(function).parameters.values()
+    return not parameters or any(each.default is not each.empty for each in parameters)
+
+
+class Registered(ExplainsArguments):
     """Base class of pieces that are registered by a class argument: ``class Median(Aggregation, name="median")``.
 
     Attributes:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnout.core.checks import ConfigurationError, count, positive
+from turnout.core.other_names import ExplainsArguments
 from turnout.population.availability.base import Availability, one_round_length
 from turnout.population.availability.everyone import Everyone
 from turnout.population.behaviour import Attack
@@ -16,7 +17,7 @@ from turnout.population.speed.durations import SpeedModel
 
 
 @dataclass(frozen=True)
-class Population:
+class Population(ExplainsArguments):
     """The clients of an experiment: availability, speed, requirements and behaviour.
 
     Attributes:
