@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from turnout.cli import app, layers
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
+from turnout.data import declared
+from turnout_serve.cli.commands.replay import _write_trace
 from turnout_serve.cli.deployed import announced
 from turnout_serve.cli.joining import clients_experiment
 from turnout_serve.cli.serving import note
@@ -90,6 +92,12 @@ def test_swarm_status_and_replay_work_together(folder):
     again = replay(ServedExperiment.of(SETTINGS.experiment()).setting, folder / "run")
     write_trace(again, folder / "more", num_clients=6)
     assert {line.partition(",")[0] for line in (folder / "more" / "speed.csv").read_text().split()} >= set("012345")
+    # A server with the shape alone, whose settings name a data set of six clients, two of whom never came.
+    table = {**SETTINGS.table, "data": {"name": "digits", "num_clients": 6, "inputs": 64, "classes": 10}}
+    _write_trace(again, folder / "fewer", None, table, declared(64, classes=10))
+    rerun = Settings.of(layers.read(folder / "fewer" / "simulation.json")).experiment()
+    assert rerun.data.num_clients == 6
+    assert rerun.run().history.last_round == 2
     assert "holds no journal.sqlite" in cli("replay", _with_settings(folder / "empty"), code=2)
 
 

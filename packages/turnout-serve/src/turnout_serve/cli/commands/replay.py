@@ -16,6 +16,7 @@ from turnout.core.checks import ConfigurationError
 
 if TYPE_CHECKING:
     from turnout.cli.options import Table
+    from turnout.data import FederatedData
     from turnout_serve.server.journal.replay import Replayed
 
 EPILOG = examples("""
@@ -61,8 +62,7 @@ def replay(options: ReplayOptions) -> None:
     typer.echo(f"{again.entries:,} entries, {version} steps, {again.seconds:,.1f} seconds, model {digest}")
     if options.as_trace is not None:
         table = {} if settings is None else settings.table
-        here = 0 if experiment.data.is_declared else experiment.data.num_clients
-        _write_trace(again, options.as_trace, options.seconds_per_round, table, here)
+        _write_trace(again, options.as_trace, options.seconds_per_round, table, experiment.data)
     if options.receipts is not None:
         _tell_receipts(again, options.receipts)
     if again.same is False:
@@ -107,7 +107,9 @@ def _tell_receipts(again: Replayed, client: int) -> None:
         typer.echo(f"  {receipt}")
 
 
-def _write_trace(again: Replayed, folder: Path, seconds_per_round: float | None, table: Table, here: int) -> None:
+def _write_trace(
+    again: Replayed, folder: Path, seconds_per_round: float | None, table: Table, data: FederatedData
+) -> None:
     """Write the recorded availability and speed of clients to a folder, with settings for a simulation.
 
     Args:
@@ -115,16 +117,20 @@ def _write_trace(again: Replayed, folder: Path, seconds_per_round: float | None,
         folder: folder of the files.
         seconds_per_round: length of a round of availability; see `write_trace`.
         table: settings of the run.
-        here: number of clients of the data; 0 if the server had none and knew their shape.
+        data: data of the server.
     """
     from turnout.record.storage import replace_files
     from turnout_serve.server.journal.trace import write_trace
 
+    # Beside the shape of declared data, settings may name a data set, which a simulation can load.
+    names_data = table.get("data", {}).get("name", "declared") != "declared"
+    here = data.num_clients
+    if data.is_declared:
+        here = table["data"].get("num_clients", 0) if names_data else 0
     paths, recorded = write_trace(again, folder, seconds_per_round, here)
     config = folder / "simulation.json"
     simulated = table | recorded | {"population": table.get("population", {}) | recorded["population"]}
-    # Beside the shape, settings may name a data set, which a simulation can load.
-    lacks_data = not here and table.get("data", {}).get("name", "declared") == "declared"
+    lacks_data = not here and not names_data
     number = again.driver.roster.num_clients
     if lacks_data:
         simulated.pop("data", None)
