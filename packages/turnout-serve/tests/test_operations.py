@@ -28,6 +28,7 @@ from turnout.population.availability import Everyone
 from turnout.population.behaviour import Opting
 from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
+from turnout_serve.server.http.sockets import PlainUvicorn
 from turnout_serve.server.journal import checkpoints
 from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.journal.event import Event
@@ -540,3 +541,15 @@ def test_run_of_an_earlier_version_continues(world):
     deployed.setting = ServedExperiment.of(replace(RUN, precision="bf16")).setting
     with pytest.raises(CheckpointError, match=r"holds another experiment .*precision: 'full' and 'bf16'"):
         deployed.restart()
+
+
+def test_server_stopped_while_it_starts_ends_without_an_error(folder, monkeypatch):
+    """SIGTERM may come between the start of the listener and the note of its address, when its socket is closed again."""
+    startup = PlainUvicorn.startup
+
+    async def stopped(self, sockets=None):
+        await startup(self, sockets)
+        self.should_exit = True
+
+    monkeypatch.setattr(PlainUvicorn, "startup", stopped)
+    assert Server(RUN, folder, None, Options(port=0)).run(lambda _: None) == "stopped"

@@ -172,7 +172,7 @@ async def _serve(server: PlainUvicorn, first: FirstClient, ready: Callable[[], N
     task = asyncio.create_task(server.serve())
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
-    if server.started:
+    if server.started and not server.should_exit:
         ready()
     known = asyncio.create_task(first.known.wait())
     await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)

@@ -157,7 +157,7 @@ class Server:
             task = asyncio.create_task(server.serve())
             while not server.started and not task.done():
                 await asyncio.sleep(0.01)
-            if server.started:
+            if server.started and not server.should_exit:  # a server that is stopped at once has closed its socket
                 note_address(self.store, url := url_of(server, self.options), self.options)
                 ready(self.options.public_url or url)
             over: float | None = None
