@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs/guides/monitoring.md").read_text("utf-
 FIGURES = Status.read({
     "run": "r", "algorithm": "a", "pace": "Rounds", "state": "training",
     "version": 3, "rounds": 9, "enrolled": 4, "there": 3, "at_work": 2, "waiting": 1, "dropped": {"late": 1},
-    "unusual": {"step": 2, "norm": 9.0, "usual": 0.5},
+    "sums": {"steps": 3, "opened": 2}, "unusual": {"step": 2, "norm": 9.0, "usual": 0.5},
     "answers": {"201": 5}, "privacy": {"epsilon": 1.5, "delta": 0.1, "answers": 2}, "journal": 7, "healthy": True,
     "curves": {"test_accuracy": [[3, 0.5]]},
     "heard": {"never": 0.25, "deciles": {name: [0.0] * len(DECILES) for name in DISTRIBUTIONS}},

@@ -399,3 +399,18 @@ def test_client_on_two_machines_drops_only_itself(world):
     assert driver.ledger.history.participation["client"].to_pylist().count(1) == run.rounds
     deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_status_has_the_number_of_sums_that_were_opened(deployed):
+    """Three of five clients give up in one step, whose sum cannot be opened; a restarted server knows that, too."""
+    for row in range(3):
+        cheat(deployed, row, lambda phase, version, tensors: None if (phase, version) == ("share", 0) else tensors)
+    deployed.run()
+    assert participants(deployed) == [[], ALL]
+    for _ in range(3):  # as it is, after a replay, and from a checkpoint
+        figures = deployed.host.send("GET", "/v1/status").table()
+        assert figures["sums"] == {"steps": 2, "opened": 1}
+        assert ("secure sums", "1 of 2 opened") in rows_of(figures)
+        assert b"turnout_secure_sums_opened_total 1\n" in deployed.host.send("GET", "/metrics").body
+        deployed.restart()
+        deployed.host.service.writer.checkpoint()

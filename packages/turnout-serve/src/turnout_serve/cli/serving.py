@@ -17,7 +17,7 @@ from turnout.cli.errors import RunFailed
 from turnout.cli.options import without
 from turnout.cli.runs import save
 from turnout.cli.settings import Settings
-from turnout.core.checks import CheckpointError, Diverged
+from turnout.core.checks import CheckpointError, Diverged, counted
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
 from turnout.record import storage
@@ -65,6 +65,8 @@ def serve_clients(options: ServeOptions) -> None:
     except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
     typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
+    if server.driver.ledger is not None and (sums := server.driver.ledger.sums) is not None:
+        typer.echo(f"{sums['opened']} of {counted(sums['steps'], 'secure sum')} opened")
     if server.head is not None:  # the journal of a run that never began may be empty
         typer.echo(f"head of the journal: {server.head}; with it, turnout replay --head shows that nothing was changed")
 

@@ -86,6 +86,13 @@ class Evaluation(Body):
     figures: Annotated[dict[str, Finite], Metric("evaluation", "gauge", "Figures of the last evaluation.", "figure")]
 
 
+class Sums(Body):
+    """The secure sums of steps: how many were begun, and how many of them were opened."""
+
+    steps: Annotated[Count, Metric("secure_sums_total", "counter", "Secure sums of steps.")]
+    opened: Annotated[Count, Metric("secure_sums_opened_total", "counter", "Secure sums that were opened.")]
+
+
 class Unusual(Body):
     """The last step whose update was more than ten times as long as the median of those before; null if not finite."""
 
@@ -130,6 +137,7 @@ class Status(Body):
     privacy: Privacy | None = None
     heard: Heard = Heard()
     evaluation: Evaluation | None = None
+    sums: Sums | None = None
     unusual: Unusual | None = None
 
     def fields(self) -> dict[str, Any]:

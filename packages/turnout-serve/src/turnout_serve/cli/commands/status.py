@@ -121,6 +121,8 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if (unusual := figures.get("unusual")) is not None:
         norm = "infinite" if unusual["norm"] is None else f"{unusual['norm']:.3g}"
         rows.append((f"unusual: step {unusual['step']}", f"its update has norm {norm}, others {unusual['usual']:.3g}"))
+    if (sums := figures.get("sums")) is not None:
+        rows.append(("secure sums", f"{sums['opened']} of {sums['steps']} opened"))
     rows += _privacy(figures.get("privacy"))
     rows += [(name.replace("_", " "), f"{points[-1][1]}") for name, points in figures["curves"].items() if points]
     if (evaluation := figures.get("evaluation")) is not None:

@@ -68,7 +68,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         "heard": heard,
         "last_step": ledger.begun if ledger is not None and driver.version else None,
     }
-    none = {"dropped": {}, "curves": {}, "evaluation": None, "unusual": None}
+    none = {"dropped": {}, "curves": {}, "evaluation": None, "sums": None, "unusual": None}
     status |= none if ledger is None else _recorded(ledger)
     return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted)
 
@@ -77,7 +77,8 @@ def _recorded(ledger: Ledger) -> dict[str, Any]:
     """Return the fields of the status that follow from the tables of a run."""
     evaluation = _finite_evaluation(ledger.evaluation)
     curves = ledger.curves.thinned()
-    return {"dropped": dict(ledger.dropped), "curves": curves, "evaluation": evaluation, "unusual": ledger.unusual}
+    figures = {"dropped": dict(ledger.dropped), "curves": curves, "evaluation": evaluation}
+    return figures | {"sums": ledger.sums, "unusual": ledger.unusual}
 
 
 def contributions_of(driver: Driver) -> dict[str, np.ndarray]:

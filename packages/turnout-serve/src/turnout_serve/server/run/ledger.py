@@ -92,6 +92,7 @@ class Ledger:
         unusable: number of unusable reports by client, those in an unusable sum among them; replaced when it changes.
         lost: number of each client's tasks that ended without being used, while the run went on.
         begun: time of the last step, or of the start of the run, in seconds of the server.
+        sums: number of steps, and of those whose secure sum was opened; None for runs without one.
         unusual: the last step whose update was far larger than those before; None without one.
     """
 
@@ -103,6 +104,7 @@ class Ledger:
         self.unusable: dict[int, int] = {}
         self.lost: Counter[int] = Counter()
         self.begun = 0.0
+        self.sums: dict[str, int] | None = {"steps": 0, "opened": 0} if _has_secure_sum(setting) else None
         self.unusual: dict[str, Any] | None = None
         self._updates = deque[float](maxlen=_MAX_UPDATES)  # norms of the last steps
         self._unused = 0
@@ -127,6 +129,12 @@ class Ledger:
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))
         self.curves.add(state.version, row)
         self._note_update(state.version, row.get("update_norm"))
+        self._note_sum(row.get("num_participants"))
+
+    def _note_sum(self, participants: float | None) -> None:
+        """Count a step, and whether its secure sum was opened; None if the run does not publish that."""
+        if self.sums is not None and participants is not None:
+            self.sums = {"steps": self.sums["steps"] + 1, "opened": self.sums["opened"] + (participants > 0)}
 
     def _note_update(self, version: int, norm: float | None) -> None:
         """Note a step whose update is far larger than those before, or not finite."""
@@ -230,6 +238,9 @@ class Ledger:
         if "update_norm" in self.history.column_names:
             for step, norm in zip(*self.history.column("update_norm"), strict=True):
                 self._note_update(int(step), float(norm))
+        if "num_participants" in self.history.column_names:
+            for number in self.history.column("num_participants")[1]:
+                self._note_sum(float(number))
         self.dropped, self.begun, self._unused = Counter(facts["dropped"]), facts["begun"], facts["unused"]
         self.unusable, self.lost = dict(facts.get("unusable", ())), Counter(dict(facts.get("lost", ())))
         self._examples = {int(client): number for client, number in facts["examples"].items()}
@@ -242,6 +253,12 @@ class Ledger:
             num_examples=[self._examples.get(client) for client in range(num_clients)],
             **self.history.evaluations.by_client(num_clients),
         )
+
+
+def _has_secure_sum(setting: RunSetting) -> bool:
+    """Return whether the updates of a step are masked."""
+    aggregation = setting.description["algorithm"]["aggregation"]
+    return aggregation["kind"] == "SecureSum" or bool(aggregation.get("secure"))
 
 
 def _described(row: dict[str, Any]) -> dict[str, Any]:
