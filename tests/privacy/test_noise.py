@@ -135,3 +135,10 @@ def test_noise_is_drawn_nowhere_else():
             if name in found:
                 found[name].add(path.relative_to(root).as_posix())
     assert found == drawing
+
+
+@pytest.mark.parametrize("total", [0.0, -0.0, 5e-324, -5e-324, -1e-310])
+@pytest.mark.parametrize("noise", [0.0, -0.0])
+def test_zero_is_released_without_the_sign_of_a_small_sum(total, noise):
+    released = GridNoise(1.0, 1.0).released(*(torch.tensor([x], dtype=torch.float64) for x in (total, noise)))
+    assert released.numpy().tobytes() == bytes(8)

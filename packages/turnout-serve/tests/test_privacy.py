@@ -1,11 +1,13 @@
 """Differential privacy between real machines: noise that no client can work out, and that a server that died adds again."""
 
 import json
+import os
 import re
 import shutil
 import time
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -184,6 +186,48 @@ def test_missing_releases_file_spends_the_remaining_budget(world):
     (deployed.folder / RELEASES).write_text("{")
     with pytest.raises(CheckpointError, match=r"releases.json is damaged.*counted as spent"):
         deployed.restart()
+
+
+def _pipe(path):
+    os.mkfifo(path)
+
+
+def _sparse(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+DAMAGES = {
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.with_name("whole").read_bytes()[:-5]),
+    "a folder": Path.mkdir,
+    "a pipe": _pipe,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "sparse": _sparse,
+    "negative": lambda path: path.write_text(path.with_name("whole").read_text().replace(": 1,", ": -1,")),
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_releases_file_is_no_fresh_budget(world, damage):
+    """Neither is it waited for, nor read without end."""
+    deployed = world(private(PrivateSum(noise_multiplier=2.0)))
+    advance(deployed, 1)
+    path = deployed.folder / RELEASES
+    path.rename(path.with_name("whole"))
+    DAMAGES[damage](path)
+    with pytest.raises(CheckpointError, match=r"releases.json is damaged.*counted as spent"):
+        deployed.restart()
+
+
+def test_releases_file_of_another_run_is_no_fresh_budget(world):
+    deployed = world(private(PrivateSum(noise_multiplier=2.0)))
+    advance(deployed, 1)
+    path = deployed.folder / RELEASES
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"run": "another", "releases": 0}))
+    deployed.restart()
+    assert deployed.host.driver.budget.noise.lost == ((1, ROUNDS),)
 
 
 def test_repeated_steps_count_twice(world):

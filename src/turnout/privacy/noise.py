@@ -81,8 +81,9 @@ class GridNoise:
         """Return a sum, float64, with noise in steps: multiples of the step.
 
         Above 2^53, float64 rounds the sum of the two integers, but from the exact sum, which has all integers as values.
+        Zero is released without a sign, which would be that of a small sum if the noise is -0, as correlated noise can be.
         """
-        return ((total / self.step).round() + noise) * self.step
+        return ((total / self.step).round() + noise + 0.0) * self.step
 
     def noised(self, total: torch.Tensor, purpose: str, federation: Federation, release: int) -> torch.Tensor:
         """Return a sum, float64 ``[n]``, with independent noise for a purpose and the index of a release."""
