@@ -132,6 +132,23 @@ def test_a_label_far_above_the_others_is_named():
     assert FederatedData("tokens", Shards.pooled(tokens, tokens)).num_classes == 50_001
 
 
+def test_a_label_of_tokens_far_above_the_others_is_named():
+    tokens = torch.arange(120).reshape(20, 6) % 30
+    assert FederatedData("tokens", Shards.pooled(tokens, tokens)).num_classes == 30
+    far = tokens.clone()
+    far[3, 4] = 1_000_000
+    message = (
+        r"labels: 1000000 would make 1,000,001 classes, and 31 .*the largest is 29: .* write -100 for labels that do"
+    )
+    with pytest.raises(DataError, match=message):
+        FederatedData("wrong", Shards.pooled(tokens, far))
+    assert FederatedData("declared", Shards.pooled(tokens, far), 1_000_001).num_classes == 1_000_001
+    sparse = tokens * 1700  # few tokens of a large vocabulary
+    assert FederatedData("sparse", Shards.pooled(sparse, sparse)).num_classes == 29 * 1700 + 1
+    sparse[0, 1:] = -100
+    assert FederatedData("ignored", Shards.pooled(tokens, sparse)).num_classes == 29 * 1700 + 1
+
+
 def test_terms_of_the_loss_are_tried_before_the_first_round():
     with pytest.raises(ConfigurationError, match="has one layer with trainable parameters, and a representation is"):
         Simulation(to.Experiment(DATA, to.models.Logistic(), to.moon(), rounds=20))

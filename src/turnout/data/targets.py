@@ -49,15 +49,23 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
 
 
 def _check_number(num_classes: int, parts: list[torch.Tensor]) -> None:
-    """Check that about as many labels occur as there are classes; labels of tokens may be few of many."""
-    if num_classes <= _MANY or any(y.dim() > 1 for y in parts):
+    """Check that about as many labels occur as there are classes, and of labels of tokens, that none is far above the rest.
+
+    Tokens that occur may be few of a large vocabulary, but the largest is then not alone.
+    """
+    if num_classes <= _MANY:
         return
+    of_tokens = any(y.dim() > 1 for y in parts)
     labels = torch.cat([y.unique() for y in parts]).unique()
-    if num_classes > _FAR * len(labels):
-        below = f", below which the largest is {int(labels[-2])}" if len(labels) > 1 else ""
+    second = int(labels[-2]) if len(labels) > 1 else None
+    believed = len(labels) if not of_tokens else num_classes if second is None or second < 0 else second + 1
+    if num_classes > _FAR * believed:
+        below = "" if second is None else f", below which the largest is {second}"
+        ignored = f", write {IGNORED} for labels that do not count" if of_tokens else ""
         raise DataError(
             f"labels: {num_classes - 1} would make {num_classes:,} classes, and {len(labels):,} different labels "
-            f"occur{below}: correct this label, number labels from 0, or write num_classes={num_classes} if there are so many"
+            f"occur{below}: correct this label, number labels from 0{ignored}, or write num_classes={num_classes} if there "
+            "are so many"
         )
 
 
