@@ -284,6 +284,13 @@ class NumpyNoise(nn.Linear):
         return super().forward(input) * np.random.rand()  # noqa: NPY002
 
 
+class InPlace(nn.Linear):
+    """Changes its inputs, as `nn.ReLU(inplace=True)` before the first layer does."""
+
+    def forward(self, input):
+        return super().forward(input.relu_())
+
+
 class OwnGenerator(nn.Linear):
     """Draws from a generator of its own."""
 
@@ -316,6 +323,7 @@ class OwnGenerator(nn.Linear):
         (MeanAttribute(), cross_entropy, r"gives other outputs when it is called twice.*leak into the next"),
         (PythonNoise(6, 3), cross_entropy, r"draws random numbers in forward\(\).*use nn.Dropout layers"),
         (NumpyNoise(6, 3), cross_entropy, r"draws random numbers in forward\(\).*use nn.Dropout layers"),
+        (InPlace(6, 3), cross_entropy, r"changes its inputs in place in forward\(\).*write x = x \* 2 in place of"),
         (OwnGenerator(6, 3), cross_entropy, r"gives other outputs when it is called twice"),
     ],
 )

@@ -94,3 +94,12 @@ def test_lazy_layers_are_refused():
 def test_vector_of_another_model_is_refused():
     with pytest.raises(CheckpointError, match=r"vector of \(23,\) numbers does not fit a model of 24 parameters"):
         Layout.of(net()).load(net(), torch.zeros(23))
+
+
+def test_modules_of_torchscript_are_refused_with_the_remedy():
+    with pytest.warns(DeprecationWarning):
+        scripted = torch.jit.script(nn.Linear(6, 3))
+    with pytest.raises(
+        ConfigurationError, match="is a RecursiveScriptModule.*give the module from which torch.jit.script"
+    ):
+        Layout.of(scripted)

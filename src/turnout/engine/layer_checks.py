@@ -7,7 +7,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from turnout.core.checks import ConfigurationError
-from turnout.engine.parameters import check_shapes
+from turnout.engine.parameters import check_kind
 
 
 def check_layers(module: nn.Module) -> None:
@@ -19,7 +19,7 @@ def check_layers(module: nn.Module) -> None:
         ConfigurationError: if a layer has random numbers that cannot be reproduced for each client, weights that change in
             ``forward()``, or sparse gradients, or if a parameter has no shape, no values or is of inference mode.
     """
-    check_shapes(module)
+    check_kind(module)
     _refuse_untrainable_tensors(module)
     for name, child in module.named_modules():
         kind = type(child).__name__

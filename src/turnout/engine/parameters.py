@@ -115,8 +115,14 @@ class Layout:
                 named[name].copy_(value)
 
 
-def check_shapes(module: nn.Module) -> None:
-    """Raise an error if a parameter or buffer of a lazy layer has no shape yet."""
+def check_kind(module: nn.Module) -> None:
+    """Raise an error if a parameter or buffer of a lazy layer has no shape yet, or if the module is TorchScript's."""
+    script = getattr(torch.jit, "ScriptModule", ())  # which later versions of PyTorch lack
+    if isinstance(module, script):
+        raise ConfigurationError(
+            f"the model is a {type(module).__name__}, whose parameters no function can replace for each client: give the "
+            "module from which torch.jit.script or torch.jit.trace made it"
+        )
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         if isinstance(value, nn.UninitializedParameter | nn.UninitializedBuffer):
             raise ConfigurationError(
@@ -130,7 +136,7 @@ def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trainable:
         raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
-    check_shapes(module)
+    check_kind(module)
     dtypes = {p.dtype for p in trainable.values()}
     if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
         raise ConfigurationError(

@@ -22,12 +22,12 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_cl
 
     Raises:
         ConfigurationError: if the model fails on these inputs, if its outputs do not fit the loss or the labels, or if it
-            draws random numbers, changes its buffers, or remembers earlier minibatches, in training or evaluation mode.
+            draws random numbers, changes its buffers or inputs, or remembers earlier minibatches, in training or evaluation mode.
     """
     leaf = network.initial.detach().requires_grad_()
     for training in (True, False):
         network.mode(training)
-        outputs = None
+        outputs, version = None, x._version
         drawn, written = _random_state(x.device), {name: value._version for name, value in network.constants.items()}
         try:
             with torch.set_grad_enabled(training), warnings.catch_warnings():
@@ -50,6 +50,11 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_cl
                 f"the model draws random numbers in forward(){'' if training else ' in evaluation mode'}, which no seed of "
                 "a client controls: use nn.Dropout layers, without hooks or methods of their own, which are made "
                 "reproducible for each client"
+            )
+        if x._version != version:
+            raise ConfigurationError(
+                "the model changes its inputs in place in forward(), and with them the clients' examples: write x = x * 2 in "
+                "place of x.mul_(2), or begin with x = x.clone()"
             )
         changed = [name for name, value in network.constants.items() if value._version != written[name]]
         _check_memory(network, loss, x, y, losses.detach(), changed)
