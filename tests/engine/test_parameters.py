@@ -97,9 +97,9 @@ def test_vector_of_another_model_is_refused():
 
 
 def test_modules_of_torchscript_are_refused_with_the_remedy():
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
         scripted = torch.jit.script(nn.Linear(6, 3))
     with pytest.raises(
-        ConfigurationError, match="is a RecursiveScriptModule.*give the module from which torch.jit.script"
+        ConfigurationError, match=r"is a RecursiveScriptModule.*give the module from which torch.jit.script"
     ):
         Layout.of(scripted)

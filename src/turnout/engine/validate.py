@@ -22,7 +22,8 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_cl
 
     Raises:
         ConfigurationError: if the model fails on these inputs, if its outputs do not fit the loss or the labels, or if it
-            draws random numbers, changes its buffers or inputs, or remembers earlier minibatches, in training or evaluation mode.
+            draws random numbers, changes its buffers or inputs, or remembers earlier minibatches, in training or evaluation
+            mode.
     """
     leaf = network.initial.detach().requires_grad_()
     for training in (True, False):
