@@ -280,8 +280,13 @@ def test_exported_adapter_equals_the_trained_model(name, tmp_path):
     result = run.run(tmp_path / "run")
     loaded = to.load(tmp_path / "run")
     folder = loaded.export(tmp_path / "adapter", format="peft", card=True)
-    assert 'PeftModel.from_pretrained(base, "adapter")' in (folder / "model-card.md").read_text()
-    base = network_of(experiment_model(LANGUAGE)).unload()
+    card = (folder / "model-card.md").read_text()
+    assert 'base = AutoModelForCausalLM.from_pretrained("adapter/base")' in card
+    assert 'PeftModel.from_pretrained(base, "adapter")' in card
+    assert "Keep the folder `base` within `adapter`, which has its weights." in card
+    base = transformers.AutoModelForCausalLM.from_pretrained(folder / "base").eval()
+    for one, other in zip(base.parameters(), network_of(experiment_model(LANGUAGE)).unload().parameters(), strict=True):
+        assert torch.equal(one, other)
     tokens = torch.tensor([[1, 5, 9, 2], [3, 3, 4, 7]])
     with torch.no_grad():
         alone = base(input_ids=tokens).logits

@@ -11,7 +11,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.core.display import html_table
-from turnout.data.targets import are_labels, check_finite, check_targets, number_of_classes
+from turnout.data.targets import are_labels, check_finite, check_targets, classes_in_words, described, number_of_classes
 from turnout.data.transforms import Transform
 from turnout.data.weights import check_weights
 
@@ -62,8 +62,8 @@ class Examples:
     def _facts(self) -> dict[str, str]:
         """Return the numbers of examples, classes and natural clients, in words."""
         facts = {
-            "examples": f"{counted(len(self.x), 'example')} of shape {list(self.x.shape[1:])}",
-            "targets": "numbers to predict" if self.num_classes is None else f"{self.num_classes:,} classes",
+            "examples": described(self.x),
+            "targets": "numbers to predict" if self.num_classes is None else classes_in_words(self.y, self.num_classes),
         }
         if self.test_x is not None:
             facts["test examples"] = counted(len(self.test_x), "test example")

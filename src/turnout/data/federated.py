@@ -14,7 +14,7 @@ import torch
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.core.display import html_table
 from turnout.data.preparation import Preparation
-from turnout.data.targets import check_finite, check_targets, number_of_classes
+from turnout.data.targets import check_finite, check_targets, classes_in_words, described, number_of_classes
 from turnout.data.transformer import FittedTransform
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.data.weights import check_weights
@@ -60,8 +60,7 @@ class Shards:
         check_weights("weights", self.weights, len(self.x))
 
     def __repr__(self) -> str:
-        shape = list(self.x.shape[1:])
-        return f"Shards({counted(self.num_clients, 'client')}, {counted(len(self.x), 'example')} of shape {shape})"
+        return f"Shards({counted(self.num_clients, 'client')}, {described(self.x)})"
 
     @property
     def num_clients(self) -> int:
@@ -208,9 +207,11 @@ class FederatedData:
         }
         facts = {
             "clients": counted(self.num_clients, "client"),
-            "examples": f"{len(self.train.x):,} examples of shape {list(self.train.x.shape[1:])}",
+            "examples": described(self.train.x),
             "a client holds": f"{sizes.min():,} to {sizes.max():,} each, median {np.median(sizes):,.0f}",
-            "targets": counted(numbers, "number") if self.num_classes is None else f"{numbers:,} classes",
+            "targets": counted(numbers, "number")
+            if self.num_classes is None
+            else classes_in_words(self.train.y, numbers),
         }
         facts |= {name: f"{len(held.x):,} {name}" for name, held in tests.items() if held is not None}
         if self.unseen_test is not None:

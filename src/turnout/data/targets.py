@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from turnout.core.checks import DataError, count, refuse
+from turnout.core.checks import DataError, count, counted, refuse
 
 IGNORED = -100
 """The value of padding tokens, and of labels that do not count in the loss."""
@@ -18,6 +18,24 @@ def are_labels(y: torch.Tensor) -> bool:
 
 
 _MANY, _FAR = 100, 10  # more classes than _MANY are believed if one in _FAR has an example
+
+
+def described(x: torch.Tensor) -> str:
+    """Describe examples in words.
+
+    >>> described(torch.zeros(3, 9, dtype=torch.int64))
+    '3 texts of up to 9 tokens'
+    >>> described(torch.zeros(3, 2))
+    '3 examples of shape [2]'
+    """
+    if x.dim() == 2 and x.dtype == torch.int64:
+        return f"{counted(len(x), 'text')} of up to {x.shape[1]:,} tokens"
+    return f"{counted(len(x), 'example')} of shape {list(x.shape[1:])}"
+
+
+def classes_in_words(y: torch.Tensor, num_classes: int) -> str:
+    """Return the number of classes, or the size of the vocabulary of tokens."""
+    return f"a vocabulary of {num_classes:,} tokens" if y.dim() == 2 else f"{num_classes:,} classes"
 
 
 def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) -> int | None:

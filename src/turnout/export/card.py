@@ -13,6 +13,7 @@ from turnout.core.display import markdown_cell
 from turnout.data.preparation import FILE, Preparation
 from turnout.data.transformer import FittedTransform
 from turnout.export import usage
+from turnout.models.peft_adapter import BASE, name_of_base, task_of
 from turnout.protocol.published import published_settings
 from turnout.record.stopped import explain
 from turnout.version import __version__
@@ -125,6 +126,8 @@ def _loading(file: str, format: str, module: nn.Module | None) -> list[str]:
     """Return lines of Markdown with code that loads the file, and rebuilds the module where it is a plain one."""
     code = None if module is None else usage.module_code(module)
     rebuilt = [] if code is None else ["from collections import OrderedDict", "", "from torch import nn"]
+    if format == "peft":
+        return _loading_adapter(file, module)
     lines = {
         "onnx": [
             "import onnxruntime",
@@ -139,7 +142,6 @@ def _loading(file: str, format: str, module: nn.Module | None) -> list[str]:
             "module = load(buffer)",
             'loss, outputs = module.forward_backward("forward", (x, y))',
         ],
-        "peft": ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")'],
         "torch": ["import torch", "", f'model.load_state_dict(torch.load("{file}", weights_only=True))'],
         "safetensors": [
             *rebuilt,
@@ -150,6 +152,28 @@ def _loading(file: str, format: str, module: nn.Module | None) -> list[str]:
         ],
     }
     return ["```python", *lines[format], "```"]
+
+
+def _loading_adapter(file: str, module: nn.Module | None) -> list[str]:
+    """Return lines of Markdown with code that loads an adapter on its base, and what to keep of the base."""
+    base, kind = name_of_base(module), task_of(module)
+    where = base or f"{file}/{BASE}"
+    kept = (
+        f"`{base}` in the version that was trained"
+        if base
+        else f"the folder `{BASE}` within `{file}`, which has its weights"
+    )
+    return [
+        "```python",
+        "from peft import PeftModel",
+        f"from transformers import {kind}",
+        "",
+        f'base = {kind}.from_pretrained("{where}")',
+        f'model = PeftModel.from_pretrained(base, "{file}")',
+        "```",
+        "",
+        f"The adapter changes the weights of its base and fits no other. Keep {kept}.",
+    ]
 
 
 def _data(data: Mapping[str, Any]) -> str | None:

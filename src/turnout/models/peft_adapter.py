@@ -9,10 +9,31 @@ import torch
 from torch import nn
 
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.models.pretrained import has_weights
+
+BASE = "base"
+"""The folder within that of an adapter for a base that has no name."""
+
+
+def name_of_base(model: nn.Module | None) -> str | None:
+    """Return the folder or the name on the Hub of the weights of an adapted model's base; None where there is none."""
+    configs = getattr(getattr(model, "network", None), "peft_config", {})
+    name = next((config.base_model_name_or_path for config in configs.values()), None)
+    return name if name and has_weights(name) else None
+
+
+def task_of(model: nn.Module | None) -> str:
+    """Return the class of `transformers` that loads the base of an adapted model."""
+    configs = getattr(getattr(model, "network", None), "peft_config", {})
+    task = next((str(getattr(config.task_type, "value", config.task_type)) for config in configs.values()), "CAUSAL_LM")
+    return {"SEQ_CLS": "AutoModelForSequenceClassification", "CAUSAL_LM": "AutoModelForCausalLM"}.get(task, "AutoModel")
 
 
 def save_adapter(model: nn.Module, folder: Path) -> None:
     """Write a folder that ``PeftModel.from_pretrained(base, folder)`` reads.
+
+    A base without a name, such as a random one that was made of a configuration, is written into the folder ``base`` within
+    it: nothing else has its weights.
 
     A residual R in the frozen weights goes into the adapter, whose rank grows: the singular values
     of ``R + s B A`` above rounding are written.
@@ -33,6 +54,8 @@ def save_adapter(model: nn.Module, folder: Path) -> None:
     try:
         # Embeddings are frozen; to ask whether their size changed, `peft` would look for the base on the Hub.
         network.save_pretrained(folder, save_embedding_layers=False)
+        if name_of_base(model) is None and hasattr(network, "unload"):
+            network.unload().save_pretrained(folder / BASE)
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written: {error}. Give another folder") from error
 

@@ -62,6 +62,9 @@ ANSWERED = ("evaluation_asked", "evaluation_answered")
 METRICS = ("accuracy", "rmse")
 """The metrics of a model beside its loss: for labels, and for numbers."""
 
+HEADLINES = ("perplexity", *METRICS)
+"""Metrics by importance: the first that was recorded is the result of a run."""
+
 CHOOSING = ("validation_accuracy", "test_accuracy", "train_accuracy")
 """The columns by which settings and the end of a run are chosen: the first that was recorded counts."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from turnout.record.schema import METRICS
+from turnout.record.schema import HEADLINES
 from turnout.reporting import class_figures, client_figures, curves
 from turnout.reporting.curves import styles
 from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
-from turnout.results.column import APPEAL, COLUMNS, column_of
+from turnout.results.column import APPEAL, column_of
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
 from turnout.results.row import Row
@@ -30,6 +30,8 @@ def split_name(records: Sequence[RunRecord]) -> str:
 def training(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
     """Plot accuracy and loss against rounds."""
     titles = {
+        "test_perplexity": "Test perplexity",
+        "train_perplexity": "Training perplexity",
         "test_accuracy": "Test accuracy",
         "train_accuracy": "Training accuracy",
         "test_rmse": "Test RMSE",
@@ -40,8 +42,8 @@ def training(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]
     drawn, recorded = [], _metrics(records)
     for metric, title in titles.items():
         if metric.partition("_")[2] in (*recorded, "loss"):
-            ending = [row for row in rows if metric in COLUMNS and metric in row.figures]
-            ends = ", ".join(f"{row.algorithm} {COLUMNS[metric].show(row.figures[metric])}" for row in ending)
+            ending = [row for row in rows if metric in row.figures]
+            ends = ", ".join(f"{row.algorithm} {column_of(metric).show(row.figures[metric])}" for row in ending)
             drawn.append(_curve(records, metric, title, f" Final values: {ends}." if ends else ""))
     return sorted(drawn, key=lambda drawing: not drawing.svg)
 
@@ -136,10 +138,10 @@ def influence(records: Sequence[RunRecord]) -> Drawing:
 
 
 def _metrics(records: Sequence[RunRecord]) -> list[str]:
-    """Return the recorded metrics among `METRICS`; accuracy if there are none."""
+    """Return the recorded metrics among `HEADLINES`; accuracy if there are none."""
     names = {name for record in records for name in record.history.summary()}
     recorded = {name.partition("_")[2] for name in names if name.startswith(("test_", "train_"))}
-    return [metric for metric in METRICS if metric in recorded] or [METRICS[0]]
+    return [metric for metric in HEADLINES if metric in recorded] or ["accuracy"]
 
 
 def cost(records: Sequence[RunRecord], target: Target | None) -> Drawing:

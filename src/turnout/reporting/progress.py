@@ -16,7 +16,7 @@ from rich.progress import Progress as RichProgress
 
 from turnout.callbacks import Callback
 from turnout.core.checks import counted
-from turnout.record.schema import METRICS
+from turnout.record.schema import HEADLINES
 from turnout.record.stopped import explain
 
 MINUTE = 60.0
@@ -27,10 +27,12 @@ _PAUSE = 0.25
 Bar = tuple[str, int, int, str]
 """A description, the completed work, the total work (0 if unknown), and a note."""
 
-BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("test", "train"))
+BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*HEADLINES, "loss") for split in ("test", "train"))
 """Columns for the result of a run, which uses the first recorded one."""
 
-_DURING_A_RUN = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("validation", "test", "train"))
+_DURING_A_RUN = tuple(
+    f"{split}_{figure}" for figure in (*HEADLINES, "loss") for split in ("validation", "test", "train")
+)
 """Columns for notes during a run: with validation examples, the test examples are for the result alone."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.core.checks import counted
-from turnout.record.schema import ANSWERED, METRICS, less_is_better
+from turnout.record.schema import ANSWERED, HEADLINES, less_is_better
 from turnout.reporting.curves import styles
 from turnout.reporting.drawings import (
     cost,
@@ -26,7 +26,7 @@ from turnout.reporting.settings import environment as environment_of
 from turnout.reporting.settings import settings
 from turnout.reporting.style import keys_of
 from turnout.results.classes import class_table
-from turnout.results.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
+from turnout.results.column import COST, GAP, INFLUENCE, RESULTS, column_of
 from turnout.results.gains import gains
 from turnout.results.influence import client_table
 from turnout.results.names import name_of
@@ -143,7 +143,7 @@ def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData
 
 def _best(rows: Sequence[Row]) -> str:
     """Describe the best figure of the most important recorded metric in a sentence."""
-    for key in (f"{split}_{metric}" for metric in METRICS for split in ("test", "train")):
+    for key in (f"{split}_{metric}" for metric in HEADLINES for split in ("test", "train")):
         complete = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
         if complete:
             best = (min if less_is_better(key) else max)(complete, key=lambda row: row.figures[key].mean)
@@ -154,7 +154,7 @@ def _best(rows: Sequence[Row]) -> str:
 def _sentence(key: str, best: Row, rows: Sequence[Row]) -> str:
     """Describe the best algorithm, and whether its lead is significant."""
     less, name = less_is_better(key), name_of(key)
-    shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
+    shown = column_of(key).show(best.figures[key]) + ("" if less else " %")
     if len(rows) == 1:
         return f"{name[0].upper()}{name[1:]} is {shown}."
     close = best.num_seeds > 1 and not better(key, rows)

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Group
 
 from turnout.core.checks import counted
+from turnout.record.schema import HEADLINES
 from turnout.record.stopped import explain
 from turnout.results.column import (
     APPEAL,
@@ -31,7 +32,7 @@ from turnout.results.statistics import Measured, gap
 from turnout.results.target import Target, costs
 from turnout.results.terminal import Cell, TextTable
 
-_METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
+_METRICS = tuple(f"{split}_{metric}" for split in ("test", "train") for metric in HEADLINES)
 """Metrics whose differences are tested; only the first one that the first algorithm has."""
 
 
@@ -80,7 +81,10 @@ def cells(
     A figure is marked if it is significantly better than that of every other algorithm, and a difference if the algorithm is
     significantly better than the first one (`turnout.reporting.leader`).
     """
-    keys = [*keys, *_metrics(rows)] if keys is RESULTS else keys
+    if keys is RESULTS:
+        metrics = _metrics(rows)
+        first = [key for key in metrics if key.endswith("perplexity")]
+        keys = [*first, *keys, *(key for key in metrics if key not in first)]
     keys = [shown_key for key in keys if _is_shown(key, rows) for shown_key in (key, *_gaps(key, rows))]
     marked = {key: better(key, rows) for key in keys}
 

@@ -1,0 +1,34 @@
+"""The result of a language model is its perplexity, and its data are texts."""
+
+import torch
+
+import turnout as to
+from turnout.cli.run import final
+from turnout.record.query import History
+from turnout.results.records import RunRecord
+from turnout.results.table import cells, comparison
+
+
+def record(algorithm: str, perplexity: float, seed: int) -> RunRecord:
+    history = History()
+    history.record(round=1, test_accuracy=0.0, test_loss=5.0, test_perplexity=perplexity + seed)
+    return RunRecord(algorithm, seed, history)
+
+
+def test_perplexity_is_the_result_and_the_first_column() -> None:
+    records = [record(name, value, seed) for name, value in (("fedavg", 9.0), ("fedau", 7.0)) for seed in (0, 1)]
+    assert final(records[0].history) == "test perplexity 9 after 1 round"
+    assert repr(to.Result(records[0].history, None, None)).endswith("test perplexity 9)")  # type: ignore[arg-type]
+    keys, _ = cells(comparison(records))
+    assert keys[:2] == ["test_perplexity", "gap_of_test_perplexity_to_fedavg"]
+
+
+def test_tokens_are_texts_with_a_vocabulary() -> None:
+    tokens = {"input_ids": [[1, 2, 3], [4, 5]] * 4, "owner": [0, 0, 1, 1] * 2}
+    source = to.data.from_tokens(tokens, client_id="owner", num_classes=7)
+    assert repr(source).startswith("Source('tokens', 8 texts of up to 2 tokens, a vocabulary of 7 tokens")
+    data = source.split(test_fraction=0.0)
+    assert "8 texts of up to 2 tokens" in repr(data)
+    assert "a vocabulary of 7 tokens" in repr(data)
+    labelled = to.data.from_arrays(torch.rand(8, 3), torch.arange(8) % 2)
+    assert "8 examples of shape [3], 2 classes" in repr(labelled)
