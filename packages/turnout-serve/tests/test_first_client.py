@@ -1,5 +1,6 @@
 """A server that waits for the first client to tell the shape of its data: what it takes, what it refuses, what stays."""
 
+import json
 import threading
 
 import httpx2
@@ -187,6 +188,9 @@ def test_serve_without_data_and_join_on_the_command_line(folder):
     assert "2 of 2" in cli("status", run)
     again = command_line(folder, *serve, "rounds=3", "--linger", "0.5")
     again.wait_for(lambda: "serving at" in again.output)
+    starts = [json.loads(line) for line in (run / "environments.jsonl").read_text().splitlines()]
+    assert [start["step"] for start in starts] == [0, 2]
+    assert all({"date", "command", "turnout", "torch"} <= start.keys() for start in starts)
     assert httpx2.get(f"{url}/v1/run").json().keys() == announced.keys()
     assert "an example has" not in (refused := cli("join", url, "--data", f"{data}square", code=2))
     assert (

@@ -7,11 +7,14 @@ import torch
 
 import turnout as to
 from turnout import Experiment, Population, fedau
+from turnout.comparison.folders import load_record
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.models import Mlp
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered, Rounds
+from turnout.record import storage
+from turnout.record.describe import describe
 from turnout.simulation import Simulation
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
@@ -122,13 +125,49 @@ def test_run_with_a_spent_budget_stays_over(world, tmp_path):
     assert replay(deployed.setting, deployed.folder).driver.over == deployed.host.driver.over
 
 
-@pytest.mark.parametrize("over", [True, False])
-def test_fewer_rounds_than_planned_are_refused(world, tmp_path, over):
-    deployed = world(replace(RUN, rounds=3), homes=tmp_path)
-    deployed.run() if over else deployed.round()
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "private"])
+def test_run_ends_early_with_its_tables(world, tmp_path, name):
+    """With the steps that it has taken, it is over at once; open tasks are dropped, and the tables are those of a run."""
+    deployed = world(replace(RUNS[name], rounds=9), homes=tmp_path)
+    while deployed.host.driver.version < 2:
+        deployed.round()
     done = deployed.host.driver.version
-    message = (
-        rf"rounds: got 2, but the run in .* was planned with 3 and has taken {done} steps?: write rounds=3 or more"
-    )
-    with pytest.raises(CheckpointError, match=message):
-        planned(deployed, 2)
+    planned(deployed, done)
+    assert deployed.host.driver.over == "the run is over"
+    deployed.run()
+    assert deployed.host.driver.version == done
+    deployed.host.service.writer.checkpoint()
+    described = describe(replace(deployed.experiment, rounds=done))
+    storage.save(deployed.folder, {"config.json": storage.json_writer(described)})
+    record = load_record(deployed.folder)
+    assert (record.history.last_round, len(record.history.clients)) == (done, 4)
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_run_with_fewer_rounds_goes_on_until_then(world, tmp_path):
+    deployed = world(replace(RUN, rounds=9), homes=tmp_path)
+    while deployed.host.driver.version < 1:
+        deployed.round()
+    planned(deployed, 3)
+    deployed.run()
+    assert deployed.host.driver.version == 3
+    simulation = Simulation(replace(RUN, rounds=3))
+    for _ in range(3):
+        simulation.round()
+    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "message"),
+    [
+        ("everyone", True, "has taken 3 steps: write rounds=3 or more$"),
+        ("everyone", False, "has taken 2 steps: write rounds=3 or more, or rounds=2 to end it now"),
+        ("private", False, "write rounds=3 or more, because the noise is planned for all of them"),
+    ],
+)
+def test_fewer_rounds_than_taken_are_refused(world, tmp_path, name, over, message):
+    deployed = world(replace(RUNS[name], rounds=3), homes=tmp_path)
+    while deployed.host.driver.version < (3 if over else 2):
+        deployed.round()
+    with pytest.raises(CheckpointError, match=rf"rounds: got 1, but the run in .* was planned with 3 .*{message}"):
+        planned(deployed, 1)

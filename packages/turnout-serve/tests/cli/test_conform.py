@@ -168,6 +168,10 @@ def test_wrong_answers_to_queries_are_detected():
     assert judge.of_queries(worker, log(task, 18)[:1]) is None
     assert "num_examples is off by 1" in (judge.of_queries(worker, log(task, 17)) or "")
     assert "a function that the client cannot have" in (judge.of_queries(worker, log(unknown, 18)) or "")
+    # A query is answered without the model, and a client trains from no model that it has not got.
+    assert judge.of_training(worker, log(task, 18), specified=True) is None
+    training = replace(task, phase="train", task=3, told={})
+    assert "whose model was never downloaded" in (judge.of_training(worker, log(training, 18), specified=True) or "")
 
 
 def test_commands_that_cannot_be_tested_are_refused():

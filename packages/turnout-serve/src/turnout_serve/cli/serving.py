@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -20,9 +22,9 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, Diverged, counted
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
-from turnout.record import storage
+from turnout.record import lock, storage
 from turnout.record.describe import describe
-from turnout.record.environment import save_description
+from turnout.record.environment import environment, save_description
 from turnout_serve.cli.deployed import announced, as_overrides, declared_beside, experiment_of, with_test
 from turnout_serve.cli.serve_options import ServeOptions
 from turnout_serve.server import process
@@ -31,6 +33,9 @@ from turnout_serve.server.options import Options
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.wire.administrator import TOKEN_FILE, server_token
 from turnout_serve.wire.data_shape import MOST_MODEL, DataShape, with_numbers_of_classes
+
+STARTS = "environments.jsonl"
+"""File in the folder of a run with a line for each start of its server."""
 
 
 def serve_clients(options: ServeOptions) -> None:
@@ -52,6 +57,7 @@ def serve_clients(options: ServeOptions) -> None:
             f"{folder} cannot be written: {error}. Free some space, or give another --folder"
         ) from error
     note(folder, file, experiment, described)
+    note_start(folder, server.driver.version)
     introduce(server, folder)
     options.write_log()
     browsers = "; browsers take part at {}/join" if options.page else ""
@@ -147,6 +153,19 @@ def note(folder: Path, source: str | None, experiment: Experiment, settings: Set
         file, _, name = source.rpartition(":")
         text = f"{Path(file).resolve()}:{name}\n"
         storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
+
+
+def note_start(folder: Path, step: int) -> None:
+    """Append the environment of this start to a file in the folder, so that each part of a run has its own.
+
+    Args:
+        folder: folder of the run.
+        step: number of steps that were taken before.
+    """
+    line = json.dumps({"step": step, **environment()}) + "\n"
+    with lock.open_file(folder / STARTS) as file:
+        file.seek(0, os.SEEK_END)
+        file.write(line.encode())
 
 
 def introduce(server: process.Server, folder: Path) -> None:

@@ -123,11 +123,12 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
     models: dict[str, State] = {}
     memory, taken = worker.first_memory(), set[str]()
     for exchange in log:
-        if exchange.path == "/v1/checkin" and "task" in exchange.table:
-            tasks[f"/v1/tasks/{exchange.table['task']['task']}/report"] = exchange.table["task"]
+        task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
+        if task and task["phase"] not in SURVEYS:
+            tasks[f"/v1/tasks/{task['task']}/report"] = task
         elif exchange.path.startswith("/v1/models/") and _is_whole(exchange):
             models[exchange.path.rpartition("/")[2]] = decode(exchange.answer, worker.model)
-        elif exchange.method == "PUT" and exchange.path not in taken and _is_taken(exchange):
+        elif exchange.path in tasks and exchange.path not in taken and _is_taken(exchange):
             task = tasks[exchange.path]
             if task["model"] not in models:
                 return f"a report comes on task {task['task']}, whose model was never downloaded"

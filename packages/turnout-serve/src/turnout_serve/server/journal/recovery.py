@@ -115,15 +115,20 @@ def _restart(
     """Return the entry of a restart: fresh noise, planned rounds, needed clients; None where it would change nothing.
 
     Raises:
-        CheckpointError: if fewer rounds are planned than before.
+        CheckpointError: if fewer rounds are planned than were taken, or than noise was planned for.
     """
-    rounds = driver.setting.rounds
-    if rounds < driver.rounds:
+    rounds, done = driver.setting.rounds, driver.version
+    if rounds < driver.rounds and (rounds < done or driver.setting.algorithm.privacy is not None):
+        needed = f"write rounds={driver.rounds} or more"
+        if driver.setting.algorithm.privacy is not None:
+            needed += ", because the noise is planned for all of them"
+        elif done < driver.rounds:
+            needed += f", or rounds={done} to end it now"
         raise CheckpointError(
             f"rounds: got {rounds}, but the run in {folder} was planned with {driver.rounds} and has taken "
-            f"{counted(driver.version, 'step')}: write rounds={driver.rounds} or more. To end it earlier, stop the server"
+            f"{counted(done, 'step')}: {needed}"
         )
-    planned = {"rounds": rounds} if rounds > driver.rounds else {}
+    planned = {"rounds": rounds} if rounds != driver.rounds else {}
     data = planned if releases is None else planned | _fresh_noise(driver, releases, last, bool(planned))
     if (run := driver.run) is not None and (planned or (run.over is None and run.min_clients != min_clients)):
         data |= {"min_clients": min_clients}
