@@ -156,3 +156,18 @@ def test_sparse_matrices_say_how_to_make_them_dense() -> None:
         to.data.from_arrays(sparse.csr_matrix(np.eye(2)), [0, 1])
     with pytest.raises(DataError, match=r"sparse coo_array.*x\.toarray\(\)"):
         to.data.from_arrays([sparse.coo_array(np.eye(1))], [0])
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "message"),
+    [
+        ("age;who;ill\n1,5;a;0\n", "utf-8", r"columns are separated by ';', needed ',': .*sep=';', decimal=','\)"),
+        ("age\twho\till\n1\ta\t0\n", "utf-8", r"columns are separated by '\\t', needed ','"),
+        ("age,who,ill\n1,a,0\n", "utf-16", r"`iconv -f utf-16 -t utf-8 t.csv`, or give pandas.*encoding='utf-16'"),
+        ("age,who,ill\n1,a,0\n2,a ,1\n", "utf-8", "'a ' and 'a' differ by spaces alone: strip them"),
+    ],
+)
+def test_files_of_other_programs_are_refused_with_the_remedy(tmp_path, text, encoding, message):
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    with pytest.raises(DataError, match=message):
+        to.data.from_table(tmp_path / "t.csv", label="ill", client="who")

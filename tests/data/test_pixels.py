@@ -122,3 +122,21 @@ def test_mode_without_a_conversion_is_refused() -> None:
         DataError, match=r"example 0 has mode MS, which Pillow does not convert to RGB .*: convert it to RGB"
     ):
         to.data.from_dataset([(Spectral(), 0)])
+
+
+@pytest.mark.parametrize(("orientation", "corner"), [(1, (0, 0)), (3, (3, 3)), (6, (0, 3)), (8, (3, 0))])
+def test_photographs_are_turned_as_their_orientation_says(tmp_path, orientation, corner):
+    """A mark at the top left of the stored pixels is where a viewer shows it, in files and in images of a data set."""
+    stored = np.zeros((4, 4, 3), np.uint8)
+    stored[0, 0] = 255
+    image = Image.fromarray(stored)
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    (tmp_path / "me" / "x").mkdir(parents=True)
+    image.save(tmp_path / "me" / "x" / "1.png", exif=exif)
+    x, _ = next(iter(to.data.ImageFolder(tmp_path, size=4)))
+    with Image.open(tmp_path / "me" / "x" / "1.png") as opened:
+        opened.load()
+        source = to.data.from_dataset([(opened, 0), (opened, 1)])
+    for pixels in (x[0, 0].float() / 255, source.x[0, 0]):
+        assert [tuple(at) for at in (pixels == 1).nonzero().tolist()] == [corner]

@@ -262,3 +262,24 @@ def test_outputs_of_one_example_keep_their_dimension():
         ConfigurationError, match=r"and \(\) for one, needed \(1,\): squeeze\(\) .* write squeeze\(-1\)"
     ):
         Simulation(run)
+
+
+class Several(nn.Linear):
+    def forward(self, input):
+        outputs = super().forward(input)
+        return outputs, outputs.sum()
+
+
+@pytest.mark.parametrize("algorithm", [to.fedavg(), to.ditto(cohort_size=2)])
+def test_models_of_several_outputs_run_to_the_end(algorithm):
+    """Their loss is recorded; predictions, which nobody can read from them, are not."""
+
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs[0], targets, reduction="none")
+
+    data = replace(DATA, test=None, client_test=DATA.train)
+    result = to.Experiment(data, Several(16, 4), algorithm, loss=loss, rounds=2).run()
+    assert np.isfinite(result.summary()["test_loss"])
+    assert "test_accuracy" not in result.summary()
+    with pytest.raises(ConfigurationError, match="predictions"):
+        result.confusion()

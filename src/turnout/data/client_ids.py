@@ -85,6 +85,14 @@ def _plain_ids(what: str, values: Any) -> np.ndarray:
         texts = np.array(names, dtype=str)
     if (empty := np.char.str_len(texts) == 0).any():
         raise DataError(f"{what}: that of example {int(empty.argmax())} is empty: leave such examples out")
+    names = np.unique(texts)
+    stripped = np.char.strip(names)
+    if (apart := (stripped != names) & np.isin(stripped, names)).any():
+        name = str(names[apart.argmax()])
+        raise DataError(
+            f"{what}: {name!r} and {name.strip()!r} differ by spaces alone: strip them, e.g. "
+            "frame[column].str.strip(), or name the clients apart"
+        )
     return texts
 
 

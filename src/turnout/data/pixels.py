@@ -17,6 +17,9 @@ _DEEP = {"I;16", "I;16L", "I;16B", "I;16N", "I"}
 
 _WHITE = 65_535
 
+_ORIENTATION = 0x0112
+"""The EXIF tag of a photograph's orientation; 1 is upright."""
+
 
 def mode_of(colours: int) -> str:
     """Return Pillow's mode of images with 1 or 3 colours; raise an error for other numbers."""
@@ -31,6 +34,7 @@ def unit_pixels(image: Any, name: str) -> np.ndarray:
     Raises:
         DataError: if its mode has no conversion to RGB, or its values have another range than the mode.
     """
+    image = _upright(image)
     deep = _deep(image, name)
     if deep is not None:
         return deep[None]
@@ -50,6 +54,7 @@ def byte_pixels(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
     Raises:
         DataError: if its mode has no conversion, or its values have another range than the mode.
     """
+    image = _upright(image)
     deep = _deep(image, name)
     if deep is None:
         return _eight_bits(image, mode, size, name)
@@ -59,6 +64,14 @@ def byte_pixels(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
         deep = np.asarray(scaled, dtype=np.float32).clip(0.0, 1.0)
     grey = np.rint(deep * 255.0).astype(np.uint8)
     return np.repeat(grey[None], 3 if mode == "RGB" else 1, axis=0)
+
+
+def _upright(image: Any) -> Any:
+    """Return an image turned as its EXIF orientation says, as programs show it."""
+    if not hasattr(image, "getexif") or image.getexif().get(_ORIENTATION, 1) == 1:
+        return image
+    operations: Any = imported("PIL.ImageOps", "reading images", "pillow", "Pillow")
+    return operations.exif_transpose(image)
 
 
 def _eight_bits(image: Any, mode: str, size: int | None, name: str) -> np.ndarray:

@@ -140,7 +140,8 @@ def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str]) -> pa
     with path.open("rb") as file:
         begin = file.read(2)
     if begin in (b"\xff\xfe", b"\xfe\xff"):
-        raise _encoding(path, what, "its first bytes are those of UTF-16")
+        raise _encoding(path, what, "its first bytes are those of UTF-16", "utf-16")
+    _check_delimiter(path, what, delimiter)
     options = csv.ParseOptions(delimiter=delimiter)
     convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
     try:
@@ -169,11 +170,24 @@ def _first_undecodable(column: pa.ChunkedArray) -> tuple[int, bytes]:
     return 1, column[0].as_py()
 
 
-def _encoding(path: Path, what: str, found: str) -> DataError:
+def _check_delimiter(path: Path, what: str, delimiter: str) -> None:
+    """Check that the names of columns are not separated by another character, as of programs with decimal commas."""
+    with path.open("rb") as file:
+        first = file.readline(1 << 16).decode("utf-8", errors="replace").strip()
+    other = max(";\t|,", key=first.count)
+    if delimiter not in first and other in first:
+        decimal = ", decimal=','" if other == ";" else ""
+        raise DataError(
+            f"{what} {path}: its columns are separated by {other!r}, needed {delimiter!r}: give pandas.read_csv(FILE, "
+            f"sep={other!r}{decimal}) instead of the file"
+        )
+
+
+def _encoding(path: Path, what: str, found: str, encoding: str = "latin1") -> DataError:
     """Return the error for a text file in another encoding than UTF-8."""
     return DataError(
-        f"{what} {path}: not UTF-8 ({found}): convert it, such as `iconv -f latin1 -t utf-8 {path.name}`, or give "
-        "pandas.read_csv(FILE, encoding='latin1')"
+        f"{what} {path}: not UTF-8 ({found}): convert it, such as `iconv -f {encoding} -t utf-8 {path.name}`, or give "
+        f"pandas.read_csv(FILE, encoding={encoding!r})"
     )
 
 
