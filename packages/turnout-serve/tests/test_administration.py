@@ -16,6 +16,7 @@ import torch
 import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import SecureSum
+from turnout_serve.cli.commands.clients import codes_in, shown
 from turnout_serve.client.calls import JoinError
 from turnout_serve.server.enrolment import Enrolment
 from turnout_serve.server.http import administration
@@ -418,7 +419,7 @@ def enrol(deployed, token, code):
 
 def test_codes_are_added_and_withdrawn(with_codes):
     host = with_codes.host
-    assert host.administer("GET", "codes").table() == {"used": 0, "unused": 0}
+    assert host.administer("GET", "codes").table() == {"used": 0, "unused": 0, "free": []}
     codes = host.administer("POST", "codes/add", number=3).table()["codes"]
     assert len(set(codes)) == 3
     assert all(re.fullmatch(r"[\w-]{16}", code) for code in codes)
@@ -427,6 +428,7 @@ def test_codes_are_added_and_withdrawn(with_codes):
         "used": 1,
         "unused": 1,
         "withdrawn": 1,
+        "free": [hashed(codes[2])],
     }
     assert enrol(with_codes, "b", codes[1]) == 403
     for code in (codes[0], codes[1], "unknown"):
@@ -434,10 +436,22 @@ def test_codes_are_added_and_withdrawn(with_codes):
     with_codes.restart()
     with_codes.host.service.enrolment.needs_code = True
     assert enrol(with_codes, "b", codes[1]) == 403
-    assert with_codes.host.administer("POST", "codes/withdraw").table() == {"used": 1, "unused": 0, "withdrawn": 1}
+    withdrawn = with_codes.host.administer("POST", "codes/withdraw").table()
+    assert withdrawn == {"used": 1, "unused": 0, "withdrawn": 1, "free": []}
     assert enrol(with_codes, "c", codes[2]) == 403
     assert with_codes.host.administer("POST", "codes/withdraw").status == 404
     assert not any(code.encode() in path.read_bytes() for code in codes for path in with_codes.folder.glob("*.sqlite*"))
+
+
+def test_unused_codes_of_a_folder_are_listed(with_codes, tmp_path):
+    """By the file with the first codes: the server knows the hashes of these and of later ones, and no code."""
+    codes = with_codes.host.administer("POST", "codes/add", number=3).table()["codes"]
+    assert enrol(with_codes, "a", codes[0]) == 201
+    answer = with_codes.host.administer("GET", "codes").table()
+    (tmp_path / "codes.txt").write_text("\n".join(codes[:2]))
+    lines = shown(answer, codes_in(tmp_path)).plain.splitlines()
+    assert lines == ["codes: 2 unused, 1 used", codes[1], "and 1 others, which `codes add` printed when it drew them"]
+    assert shown(answer, codes_in(tmp_path / "nowhere")).plain == "codes: 2 unused, 1 used"
 
 
 @pytest.mark.parametrize("number", [0, 51, "x"])

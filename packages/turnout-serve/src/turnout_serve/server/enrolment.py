@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from turnout_serve.server.journal.entries import Entry, is_void, void_token
 from turnout_serve.server.journal.event import Event
@@ -10,6 +11,8 @@ from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Verdict, hashed
 
 UNKNOWN = "this server does not know the token: enrol first"
+MOST_LISTED = 1000
+"""Number of unused codes whose hashes are listed."""
 NEEDS_CODE = "this needs an unused one-time code: ask the operator of the server"
 
 
@@ -120,11 +123,10 @@ class Enrolment:
             self._codes = {code: client for code, client in self._codes.items() if code not in withdrawn}
         return Verdict(200, {**self.counts(), "withdrawn": len(withdrawn)})
 
-    def counts(self) -> dict[str, int]:
-        """Return the numbers of used and unused codes."""
-        clients = list(self._codes.values())
-        unused = clients.count(None)
-        return {"used": len(clients) - unused, "unused": unused}
+    def counts(self) -> dict[str, Any]:
+        """Return the numbers of used and unused codes, and the hashes of the first unused ones."""
+        unused = [code for code, client in self._codes.items() if client is None]
+        return {"used": len(self._codes) - len(unused), "unused": len(unused), "free": unused[:MOST_LISTED]}
 
     def forget(self, client: int) -> None:
         """Void the token of a client; its number is not used again."""

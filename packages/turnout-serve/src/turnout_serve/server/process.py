@@ -34,7 +34,7 @@ from turnout_serve.server.service import Service
 from turnout_serve.server.store.database import StoreLost
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import hashed
-from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, server_token
+from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, CODES_FILE, server_token
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL
 from turnout_serve.wire.surveys import manifest_of
@@ -249,7 +249,7 @@ def new_codes(store: Store, options: Options) -> list[str]:
     codes = [secrets.token_urlsafe(12) for _ in range(min(options.max_clients or 1000, 1000))]
     # Whatever is there is replaced: codes go neither through a link nor to a file that others can read.
     write = partial(Path.write_text, data="\n".join(codes) + "\n", encoding="utf-8")
-    replace_files({store.folder / "codes.txt": write}, private=True)
+    replace_files({store.folder / CODES_FILE: write}, private=True)
     store.add_codes([hashed(code) for code in codes])
     return codes
 

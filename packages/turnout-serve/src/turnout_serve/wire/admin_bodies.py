@@ -9,7 +9,7 @@ from pydantic import Field
 from turnout.record.contents import Finite
 from turnout_serve.wire.administrator import MOST_CODES, Change
 from turnout_serve.wire.body import Body
-from turnout_serve.wire.edge import WHOLE, Count, Printable, Share
+from turnout_serve.wire.edge import WHOLE, Count, Digest, Printable, Share
 
 SurveyPhase = Literal["evaluate", "query"]
 """That of `turnout.protocol.survey`, which needs PyTorch."""
@@ -108,8 +108,12 @@ class Code(Body):
 
 
 class Codes(Body):
-    """The numbers of one-time codes that are used, that are unused, and that this request withdrew."""
+    """The numbers of one-time codes that are used, that are unused, and that this request withdrew.
+
+    The first 1,000 unused ones are listed by their SHA-256, because the server keeps no codes.
+    """
 
     used: Count
     unused: Count
     withdrawn: Count = 0
+    free: list[Digest] = Field(default_factory=list)

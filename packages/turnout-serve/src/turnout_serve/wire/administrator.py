@@ -19,6 +19,8 @@ TOKEN_FILE = "admin.token"
 """File in a server's folder with the token, if the environment has none."""
 ADDRESS_FILE = "address.txt"
 """File in a server's folder with the address at which it last listened."""
+CODES_FILE = "codes.txt"
+"""File in a server's folder with the first one-time codes."""
 CERTIFICATE_FILE = "certificate.pem"
 """File in a server's folder with its TLS certificate, which the commands of its administrator trust at that address."""
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -52,8 +54,10 @@ def clients(options: ClientsOptions) -> None:
     enrol again as a new one.
     """
     request = request_of(options.action or [])
+    codes = codes_in(Path(options.run))
     options.ask(
-        lambda administrator: _list(administrator) if request is None else _change(administrator, request), shown
+        lambda administrator: _list(administrator) if request is None else _change(administrator, request),
+        lambda answer: shown(answer, codes),
     )
 
 
@@ -115,16 +119,38 @@ def _change(administrator: Administrator, request: Request) -> dict[str, Any]:
     return administrator.ask(forms.get(last, bodies.Changed), *request)
 
 
-def shown(answer: dict[str, Any]) -> Table | Text:
-    """Format a response of the server."""
+def codes_in(folder: Path) -> list[str]:
+    """Return the one-time codes that a server wrote into its folder when it began; none for an address."""
+    from turnout.record.contents import open_regular
+    from turnout_serve.wire.administrator import CODES_FILE
+
+    if not (folder / CODES_FILE).is_file():
+        return []
+    with open_regular(folder / CODES_FILE) as file:
+        return file.read(1 << 16).decode(errors="replace").split()
+
+
+def shown(answer: dict[str, Any], codes: Sequence[str] = ()) -> Table | Text:
+    """Format a response of the server.
+
+    Args:
+        answer: the response.
+        codes: one-time codes that are known here; the server knows only hashes of them.
+    """
     if "clients" in answer:
         return _table(answer["clients"], answer["version"])
-    if isinstance(codes := answer.get("codes"), list):
-        return Text("\n".join(printable(code, 100) for code in codes))
+    if isinstance(drawn := answer.get("codes"), list):
+        return Text("\n".join(printable(code, 100) for code in drawn))
     if "withdrawn" in answer:
         return Text(f"{answer['withdrawn']} codes were withdrawn; {answer['unused']} are unused")
     if "unused" in answer:
-        return Text(f"codes: {answer['unused']} unused, {answer['used']} used")
+        hashes = set(answer.get("free", ()))
+        free = [printable(code, 100) for code in codes if hashlib.sha256(code.encode()).hexdigest() in hashes]
+        others = answer["unused"] - len(free)
+        lines = [f"codes: {answer['unused']} unused, {answer['used']} used", *free]
+        if codes and others:
+            lines.append(f"and {others} others, which `codes add` printed when it drew them")
+        return Text("\n".join(lines))
     return Text(f"client {answer['client']}: {printable(answer['state'], 20)}")
 
 
