@@ -24,7 +24,7 @@ from .recipes import CLIENTS, LOCAL, PLAIN, RATES, RECIPES, SERVER, SOME, N, ass
 P = 7
 MULTISETS = [name for name in RECIPES if "fednu" in name or "two" in name or "twice" in name]
 # Whoever has taken no step yet, or a single one, has gradients and models that are huge and still numbers.
-FEW_STEPS = [n for n, make in RECIPES.items() if any(c.asks_everyone for c in make(LOCAL).corrections)] + ["mw_fed"]
+FEW_STEPS = [n for n, make in RECIPES.items() if any(c.asks_everyone for c in make(LOCAL).keeping)] + ["mw_fed"]
 KNOWN = replace(federation(N, P, RATES), adapters=(Adapter("layer", 0, 2, 1, 2, 2, 0.5),))
 
 

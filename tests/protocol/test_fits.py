@@ -9,7 +9,7 @@ import torch
 from tests.served import World
 
 import turnout as to
-from turnout.base import Correction, Guard, Weighting
+from turnout.base import Correction, Guard, Outcome, Weighting
 from turnout.core.checks import ConfigurationError
 from turnout.protocol.fits import check_machines, check_pace
 from turnout.simulation import Simulation
@@ -106,8 +106,8 @@ class Pulled(Correction):
     def correct(self, gradient, params, start):
         return gradient + self.pull * self.travelled
 
-    def remembered(self, delta):
-        return {"travelled": self.travelled + delta}
+    def outcome(self, delta):
+        return Outcome(remembered={"travelled": self.travelled + delta})
 
 
 @pytest.mark.parametrize(("pace", "drops"), [(BUFFER, False), (to.pace.Buffered(3, max_staleness=1), True)])

@@ -7,9 +7,20 @@ from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import ALGORITHMS, Algorithm
 from turnout.base.controls import Controls
 from turnout.base.guard import Guard
-from turnout.base.local import Correction, CountsSteps, FineTunes, Local, Measurement
+from turnout.base.local import (
+    Correction,
+    CountsSteps,
+    FineTunes,
+    KeepingCorrection,
+    Local,
+    LossTerm,
+    Measurement,
+    OfRequirement,
+    OfTraining,
+    Outcome,
+)
 from turnout.base.personalization import Personalization
-from turnout.base.piece import MemoryShapes, Piece, Slots
+from turnout.base.piece import ClientPiece, MemoryShapes, Piece, Slots
 from turnout.base.selection import RecordingSelection, Selection, enlarged_size
 from turnout.base.server import Server
 from turnout.base.smoothed_rates import SmoothedRates
@@ -29,17 +40,23 @@ __all__ = [
     "ALGORITHMS",
     "Aggregation",
     "Algorithm",
+    "ClientPiece",
     "Controls",
     "Correction",
     "CountsSteps",
     "FineTunes",
     "Guard",
     "InformsClients",
+    "KeepingCorrection",
     "KnownInAdvance",
     "Local",
+    "LossTerm",
     "Measurement",
     "MemoryShapes",
     "Normaliser",
+    "OfRequirement",
+    "OfTraining",
+    "Outcome",
     "Personalization",
     "Piece",
     "RecordingSelection",

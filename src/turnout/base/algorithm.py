@@ -11,8 +11,8 @@ import torch
 from turnout.base import controls
 from turnout.base.aggregation import Aggregation
 from turnout.base.composition import check_composition
-from turnout.base.guard import Guard
-from turnout.base.local import Correction, Local, Measurement
+from turnout.base.guard import ChangesDownloadType, Guard
+from turnout.base.local import Correction, KeepingCorrection, Local, Measurement
 from turnout.base.personalization import Personalization
 from turnout.base.selection import Selection
 from turnout.base.server import Server
@@ -91,9 +91,14 @@ class Algorithm:
         return self.privacy is not None
 
     @property
+    def keeping(self) -> tuple[KeepingCorrection, ...]:
+        """Corrections that keep vectors in the memory of every client."""
+        return tuple(correction for correction in self.corrections if isinstance(correction, KeepingCorrection))
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
-        return tuple(name for correction in self.corrections for name in correction.keeps)
+        return tuple(name for correction in self.keeping for name in correction.keeps)
 
     @property
     def remembers(self) -> tuple[str, ...]:
@@ -104,9 +109,7 @@ class Algorithm:
     @property
     def renews(self) -> dict[str, int]:
         """Number of server steps for which a broadcast mean stays the same, by name, if that is more than one."""
-        return {
-            name: piece.renews_every for piece in self.corrections for name in piece.keeps if piece.renews_every > 1
-        }
+        return {name: piece.renews_every for piece in self.keeping for name in piece.keeps if piece.renews_every > 1}
 
     def pieces(self) -> dict[str, Any]:
         """Return all pieces by slot, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
@@ -163,13 +166,13 @@ class Algorithm:
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the type in which the model is sent to clients."""
         for guard in self.guard:
-            dtype = guard.broadcast_dtype(dtype)
+            dtype = guard.broadcast_dtype(dtype) if isinstance(guard, ChangesDownloadType) else dtype
         return dtype
 
     @property
     def phases(self) -> tuple[str, ...]:
         """The phases of a round in order; ``"prepare"`` precedes the first round only."""
-        prepares = any(correction.asks_everyone for correction in self.corrections)
+        prepares = any(correction.asks_everyone for correction in self.keeping)
         measures = bool(self.selection.measurements)
         before = (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()))
         return (*before, "train", *self.extra_phases)

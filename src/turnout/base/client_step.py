@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from turnout.base.algorithm import Algorithm
-from turnout.base.guard import Guard
-from turnout.base.local import Correction, Measurement
+from turnout.base.local import Correction, Measurement, OfTraining
+from turnout.base.piece import ClientPiece
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients, Start
@@ -57,7 +57,7 @@ def _settle(
     """
     # After all guards: the server sums what it receives, so that a client's vectors must move by the same numbers.
     trained = algorithm.corrections if phase == "train" else ()
-    settling = [piece for piece in (*algorithm.guard, *trained) if type(piece).settle not in _IDLE]
+    settling = [piece for piece in (*algorithm.guard, *trained) if type(piece).settle is not ClientPiece.settle]
     if not algorithm.keeps and not algorithm.remembers and not settling and update is None:
         return  # without `finite`, which synchronises with the device
     good = torch.from_numpy(sent.finite())[:, None]
@@ -71,9 +71,6 @@ def _settle(
         personal = memory["personal"]
         moved = personal + algorithm.personal.outer_lr * update.to(personal.device)
         memory["personal"] = moved.where(good & torch.isfinite(moved).all(dim=1, keepdim=True), personal)
-
-
-_IDLE = (Guard.settle, Correction.settle)
 
 
 def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
@@ -91,7 +88,7 @@ def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
     (clients, start), measurements = clients.at(task), algorithm.selection.measurements
     corrections = _of_objective(algorithm, task, memory, clients)
     seen = _seen(measurements, start, None, corrections)
-    if any(measurement.of_training for measurement in measurements):
+    if any(isinstance(measurement, OfTraining) for measurement in measurements):
         tried = {name: value.clone() for name, value in memory.items()}
         report = algorithm.local.train(task, tried, clients, algorithm.steps)
         seen |= _seen(measurements, start, report.updates.gathered(), corrections)
@@ -129,5 +126,5 @@ def _seen(
     measurements: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
 ) -> State:
     """Return the measurements before training (`delta` is None) or after it, by name."""
-    due = [measurement for measurement in measurements if measurement.of_training == (delta is not None)]
+    due = [measurement for measurement in measurements if isinstance(measurement, OfTraining) == (delta is not None)]
     return {k: v for piece in due for k, v in piece.measure(start, delta, corrections).items()}

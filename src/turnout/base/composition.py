@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.base.local import Correction
+from turnout.base.local import Correction, LossTerm, OfTraining
 from turnout.base.piece import Slots
 from turnout.base.weighting import Normaliser, Weighting
 from turnout.core.checks import ConfigurationError
@@ -46,7 +46,7 @@ def _check_weighting(algorithm: Slots) -> None:
 
 def _check_terms(algorithm: Slots) -> None:
     """Raise an error for terms of the loss on a minibatch if a local step does not use a single minibatch."""
-    terms = [type(correction).__name__ for correction in algorithm.corrections if correction.of_minibatch]
+    terms = [type(correction).__name__ for correction in algorithm.corrections if isinstance(correction, LossTerm)]
     if terms and not algorithm.local.traits.of_one_minibatch:
         raise ConfigurationError(
             f"{terms[0]} adds a term to the loss on the minibatch of a local step, and a step of {algorithm.local} does not "
@@ -57,7 +57,8 @@ def _check_terms(algorithm: Slots) -> None:
 def _check_links(algorithm: Slots) -> None:
     """Raise an error for weightings and corrections that define none of their hooks."""
     for piece in algorithm.corrections:
-        if all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin", "slope")):
+        term = isinstance(piece, LossTerm) and type(piece).slope is not LossTerm.slope
+        if not term and all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin")):
             raise ConfigurationError(
                 f"{type(piece).__name__} does not change gradients: write its correct(), or its begin() if the change "
                 "differs by client"
@@ -81,18 +82,17 @@ def _check_estimates(algorithm: Slots) -> None:
 
 
 def _check_measurements(algorithm: Slots) -> None:
-    """Raise an error for measurements of training if a correction makes them meaningless."""
-    about_training = [
-        piece for piece in (*algorithm.measurements, *algorithm.selection.measurements) if piece.of_training
-    ]
+    """Raise an error for measurements of training beside a term of the loss."""
     for correction in algorithm.corrections:
-        why = correction.hides_training
-        if correction.of_minibatch:
-            why = f"by gradients that lack the term of {type(correction).__name__}"
-        if about_training and why:
-            raise ConfigurationError(
-                f"{type(about_training[0]).__name__} measures the result of training, {why}: leave one out"
-            )
+        if isinstance(correction, LossTerm):
+            refuse_of_training(algorithm, f"by gradients that lack the term of {type(correction).__name__}")
+
+
+def refuse_of_training(algorithm: Slots, why: str) -> None:
+    """Raise an error if clients measure the result of training, with the reason why that is meaningless."""
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if isinstance(piece, OfTraining):
+            raise ConfigurationError(f"{type(piece).__name__} measures the result of training, {why}: leave one out")
 
 
 def _check_needs(algorithm: Slots) -> None:
@@ -110,7 +110,7 @@ def _check_needs(algorithm: Slots) -> None:
 def _check_keeps(algorithm: Slots) -> None:
     """Raise an error for two corrections that keep a vector of the same name."""
     if len(set(algorithm.keeps)) < len(algorithm.keeps):
-        names = " and ".join(type(correction).__name__ for correction in algorithm.corrections if correction.keeps)
+        names = " and ".join(type(correction).__name__ for correction in algorithm.keeping)
         raise ConfigurationError(
             f"{names} both keep {algorithm.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,8 +37,6 @@ class Compression(Guard):
     Reference: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Stich, Cordonnier and Jaggi,
     "Sparsified SGD with memory", NeurIPS 2018.
     """
-
-    codes: ClassVar[bool] = True
 
     error_feedback: bool = True
 

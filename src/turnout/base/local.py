@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from turnout.base.piece import MemoryShapes, Piece
+from turnout.base.piece import ClientPiece, MemoryShapes, Piece
 from turnout.base.traits import Traits
 from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
@@ -26,9 +27,6 @@ class Local(Piece, ABC):
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
-
-    gives: ClassVar[tuple[str, ...]] = ()
-    """Names of the entries that it adds to ``report.seen``."""
 
     @property
     def traits(self) -> Traits:
@@ -90,7 +88,23 @@ class FineTunes(ABC):
         """Return the rule by which a client fine-tunes the received model on its data for a number of steps."""
 
 
-class Correction(Piece, ABC):
+@dataclass(frozen=True)
+class Outcome:
+    """What a correction leaves after the local steps of a round, with rows in the order of the lanes.
+
+    Attributes:
+        changes: changes of the vectors of a `KeepingCorrection`, ``[B, P]`` by name.
+        remembered: new tensors of `Correction.memory`, ``[B, ...]`` by name.
+        sent: vectors that are reported in place of the updates, ``[B, P]``; None reports the updates. The last correction
+            of a chain that has some determines the report.
+    """
+
+    changes: State = field(default_factory=dict)
+    remembered: State = field(default_factory=dict)
+    sent: torch.Tensor | None = None
+
+
+class Correction(ClientPiece, ABC):
     """Change the gradient of every local step. Corrections are chained in the order in which they are written.
 
     A correction that depends only on the present and the initial parameters defines `correct`. One that needs client
@@ -102,55 +116,15 @@ class Correction(Piece, ABC):
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
 
-    keeps: ClassVar[tuple[str, ...]] = ()
-    """Names of vectors ``[P]``, initially zero, in the memory of every client.
-
-    The server maintains the mean of each over all N clients, and broadcasts it in ``task.shared``.
-    """
-
-    @property
-    def renews_every(self) -> int:
-        """Number of server steps for which the broadcast means stay the same; 1 broadcasts the present means."""
-        return 1
-
-    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return the shape and type of further tensors of client memory, by name.
-
-        They are initially zero and never leave the client.
-        """
-        return {}
-
     of_objective: ClassVar[bool] = True
     """True if it is a part of the local objective, and not only of the optimisation."""
 
-    hides_training: ClassVar[str | None] = None
-    """The reason why measurements of training (`Measurement.of_training`) cannot be combined with it.
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
+        """Return the shape and type of tensors of client memory that never leave the client, by name.
 
-    It is None if they can.
-    """
-
-    of_minibatch: ClassVar[bool] = False
-    """True if it adds a term to the loss on each minibatch.
-
-    The correction that `begin` returns computes the gradient of the term by `slope`. Every local step must then use one
-    minibatch. Measurements of training are refused, because they lack the term.
-    """
-
-    def slope(
-        self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the gradient of its term of the loss, ``[B, P]``, which is added before all corrections.
-
-        Args:
-            objective: model and loss.
-            params, x, mask, key: as in `Objective.gradient`.
+        They are initially zero.
         """
-        raise NotImplementedError(f"{type(self).__name__} declares of_minibatch: it has to define slope()")
-
-    @property
-    def asks_everyone(self) -> bool:
-        """True if all N clients are asked for the initial vectors in `keeps` before the first round."""
-        return False
+        return {}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction for these clients' local steps in this round, with rows in the order of the lanes."""
@@ -166,51 +140,63 @@ class Correction(Piece, ABC):
         """
         return gradient
 
-    def changes(self, delta: torch.Tensor) -> State:
-        """Return the changes of the vectors in `keeps` after the local steps, ``[B, P]`` by name, in lane order.
+    def outcome(self, delta: torch.Tensor) -> Outcome:
+        """Return what is left after the local steps; by default, nothing.
 
         Args:
             delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the order of
                 the lanes; personal parameters are the last columns.
         """
-        return {}
+        return Outcome()
 
-    def remembered(self, delta: torch.Tensor) -> State:
-        """Return the new tensors of `memory` after the local steps, ``[B, ...]`` by name, in lane order.
+
+class KeepingCorrection(Correction):
+    """Base class of corrections that keep vectors at every client, of which the server maintains the mean.
+
+    The correction that `begin` returns gives the changes of the vectors in its `outcome`.
+    """
+
+    keeps: ClassVar[tuple[str, ...]]
+    """Names of vectors ``[P]``, initially zero, in the memory of every client.
+
+    The server maintains the mean of each over all N clients, and broadcasts it in ``task.shared``.
+    """
+
+    @property
+    def renews_every(self) -> int:
+        """Number of server steps for which the broadcast means stay the same; 1 broadcasts the present means."""
+        return 1
+
+    @property
+    def asks_everyone(self) -> bool:
+        """True if all N clients are asked for the initial vectors before the first round."""
+        return False
+
+
+class LossTerm(Correction):
+    """Base class of corrections that add a term to the loss on each minibatch.
+
+    The correction that `begin` returns computes the gradient of the term by `slope`. Every local step must then use one
+    minibatch. Measurements of training are refused, because they lack the term.
+    """
+
+    def slope(
+        self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the gradient of its term of the loss, ``[B, P]``, which is added before all corrections.
 
         Args:
-            delta: as in `changes`.
+            objective: model and loss.
+            params, x, mask, key: as in `Objective.gradient`.
         """
-        return {}
-
-    def sent(self, delta: torch.Tensor) -> torch.Tensor:
-        """Return the vectors that are reported in place of the updates, ``[B, P]``; `delta` as in `changes`."""
-        return delta
-
-    def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Update the memory of clients by the updates that were sent, after all guards.
-
-        Args:
-            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
-            sent: reports as they leave the clients.
-            good: whether a report is finite, so that the server will not drop it, bool ``[B, 1]``.
-        """
+        raise NotImplementedError(f"{type(self).__name__} is a LossTerm: it has to define slope()")
 
 
 class Measurement(Piece, ABC):
-    """Report a further quantity beside the update. Measurements can be added to any solver."""
+    """Report a further quantity beside the update, in `gives`. Measurements can be added to any solver."""
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
-
-    gives: ClassVar[tuple[str, ...]]
-    """Names of the entries that it adds to ``report.seen``."""
-
-    of_training: ClassVar[bool] = False
-    """True if it measures the result of training, and not only the received model."""
-
-    of_requirement: ClassVar[bool] = False
-    """True if it compares the model with the requirements of clients (`Population.requirement`)."""
 
     @abstractmethod
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
@@ -218,6 +204,14 @@ class Measurement(Piece, ABC):
 
         Args:
             start: the clients at the received model.
-            delta: updates of the clients, ``[B, P]``; None unless `of_training` is true.
+            delta: updates of the clients, ``[B, P]``; None except in a measurement `OfTraining`.
             corrections: corrections that belong to the local objective, started for these clients.
         """
+
+
+class OfTraining(Measurement):
+    """A measurement of the result of training, and not only of the received model."""
+
+
+class OfRequirement(Measurement):
+    """A measurement that compares the model with the requirements of clients (`Population.requirement`)."""

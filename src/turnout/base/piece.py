@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from turnout.core.registry import Registered
+from turnout.core.types import Report, State
 
 MemoryShapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 """Shape and type of each tensor of client memory, by name."""
@@ -61,6 +62,11 @@ class Slots(Protocol):
         ...
 
     @property
+    def keeping(self) -> tuple[Any, ...]:
+        """Corrections that keep vectors in the memory of every client."""
+        ...
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
         ...
@@ -85,6 +91,12 @@ class Piece(Registered):
     trusts: ClassVar[tuple[str, str] | None] = None
     """An option of a server, and the harm that one dishonest report does through this piece unless it is set."""
 
+    gives: ClassVar[tuple[str, ...]] = ()
+    """Names of the entries of ``report.seen`` that it adds on the client."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Names of the entries of ``report.seen`` that it reads on the server."""
+
     per_client: ClassVar[tuple[str, ...]] = ()
     """Names of options that hold one number per client, or None.
 
@@ -93,3 +105,16 @@ class Piece(Registered):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error, with the mathematical reason, if the piece cannot be used in this algorithm."""
+
+
+class ClientPiece(Piece):
+    """Base class of pieces that change what a client computes or sends, and may have memory there."""
+
+    def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
+        """Update the memory of clients by the reports that were sent, after all guards.
+
+        Args:
+            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+            sent: reports as they leave the clients.
+            good: whether a report is finite, so that the server will not drop it, bool ``[B, 1]``.
+        """

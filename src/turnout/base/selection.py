@@ -32,9 +32,6 @@ class Selection(Piece, ABC):
     measurements: ClassVar[tuple[Measurement, ...]] = ()
     """Measurements that clients take before the cohort is selected."""
 
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Names that it reads in ``report.seen`` of past steps."""
-
     @property
     def reads_data(self) -> bool:
         """True if the selection depends on measurements of the clients' data, in this round or in past steps."""

@@ -45,9 +45,6 @@ class Weighting(Stateful):
     of_staleness: ClassVar[bool] = False
     """True if its factor depends only on the staleness of a report, and so is the same for one version."""
 
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Names that it reads in ``report.seen``."""
-
     undoes_participation: ClassVar[bool] = False
     """True if it weights a client by the inverse of its participation rate. A chain has at most one such weighting."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnout.base import Correction, InformsClients, Normaliser, Selection
+from turnout.base import InformsClients, KeepingCorrection, Normaliser, Selection
 from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
@@ -192,7 +192,7 @@ def _needs_rounds(algorithm: Algorithm) -> Iterator[tuple[Any, str]]:
             yield piece, _MEASURES
         elif piece.needs_rounds is not None:
             yield piece, piece.needs_rounds
-        elif isinstance(piece, Correction) and piece.keeps:
+        elif isinstance(piece, KeepingCorrection):
             yield piece, _KEEPS.replace("{keeps}", ", ".join(algorithm.keeps))
         elif isinstance(piece, InformsClients):
             yield piece, piece.informs

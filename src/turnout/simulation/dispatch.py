@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from turnout.base import CountsSteps
+from turnout.base import CountsSteps, LossTerm
 from turnout.base.algorithm import Algorithm
 from turnout.base.client_step import client_step
 from turnout.core.checks import ConfigurationError
@@ -66,7 +66,7 @@ class SimulatedClients:
 
     def _try_terms(self, task: Task) -> None:
         """Compute each further term of the loss for one client on one example, which fails if it does not fit the model."""
-        terms = [correction for correction in self.algorithm.corrections if correction.of_minibatch]
+        terms = [correction for correction in self.algorithm.corrections if isinstance(correction, LossTerm)]
         if not terms:
             return
         ids, personal, lanes = (
@@ -80,6 +80,11 @@ class SimulatedClients:
         x, _ = clients.minibatch(torch.zeros((1, 1), dtype=torch.int64, device=key.device), None)
         for term in terms:
             started, params = term.begin(joined, memory, clients, lanes), joined.params.expand(1, -1)
+            if not isinstance(started, LossTerm):
+                raise ConfigurationError(
+                    f"{type(term).__name__} is a LossTerm, and its begin() returns {type(started).__name__}, which adds no "
+                    f"term to the loss: derive {type(started).__name__} from LossTerm, too"
+                )
             started.slope(clients.objective, params, x, None, key)
 
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:

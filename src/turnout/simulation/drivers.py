@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from turnout.base import OfTraining
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.population import Population
@@ -159,7 +160,7 @@ def in_virtual_time(
         return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
 
     steps = num_steps if algorithm.local.traits.varies else num_steps(np.arange(server.federation.num_clients), 0)
-    gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
+    gradient_alone = not any(isinstance(measurement, OfTraining) for measurement in algorithm.selection.measurements)
     others = messages.after_training()
     for phase in algorithm.phases:
         if phase not in ("train", *algorithm.extra_phases):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.base import Local
+from turnout.base import Local, OfRequirement
 from turnout.base.tuning import tuning_rule
 from turnout.configuration import Configuration
 from turnout.core.candidates import Candidates
@@ -67,7 +67,11 @@ class OptIn:
         measurements = (*algorithm.measurements, *algorithm.selection.measurements)
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
-        if population.opting or self._appeal or any(measurement.of_requirement for measurement in measurements):
+        if (
+            population.opting
+            or self._appeal
+            or any(isinstance(measurement, OfRequirement) for measurement in measurements)
+        ):
             self._requirements = Requirements(
                 population.requirement or WarmUp(),
                 algorithm.local,

@@ -11,7 +11,7 @@ from tests.oracles.test_rules import DATA, SEED, SIZES, N, model
 from tests.tiny import classification
 
 from turnout import Experiment, Population, Sgd, compose
-from turnout.base import Correction
+from turnout.base import Correction, KeepingCorrection, Outcome
 from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
@@ -21,7 +21,7 @@ ALPHA, LR, STEPS, BATCH, ROUNDS = 0.3, 0.2, 4, 8, 4
 
 
 @dataclass(frozen=True)
-class Dynamic(Correction):
+class Dynamic(KeepingCorrection):
     """``g - dual + alpha (y - start)``; then ``dual <- dual - alpha (y_K - start)``."""
 
     keeps = ("dual",)
@@ -43,8 +43,8 @@ class Traced(Correction):
     def correct(self, gradient, params, start):
         return gradient - self.dual[: len(gradient)] + ALPHA * (params - start)
 
-    def changes(self, delta):
-        return {"dual": -ALPHA * delta}
+    def outcome(self, delta):
+        return Outcome({"dual": -ALPHA * delta})
 
 
 class Untraced(Traced):
@@ -112,8 +112,8 @@ class Came(Correction):
         del params, start
         return gradient
 
-    def remembered(self, delta):
-        return {"came": delta.clone()}
+    def outcome(self, delta):
+        return Outcome(remembered={"came": delta.clone()})
 
 
 def test_memory_uses_final_parameters_for_unequal_numbers_of_steps():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import turnout as to
-from turnout.base import Correction
+from turnout.base import Correction, Outcome
 from turnout.data.federated import FederatedData, Shards
 from turnout.engine import threads
 from turnout.engine.compile import compiled as replay
@@ -51,8 +51,8 @@ class Noted(Correction):
         self.steps[: len(gradient)].add_(1)
         return gradient
 
-    def remembered(self, delta):
-        return {"noted": self.steps}
+    def outcome(self, delta):
+        return Outcome(remembered={"noted": self.steps})
 
 
 ALGORITHMS = {

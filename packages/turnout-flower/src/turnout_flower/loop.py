@@ -19,7 +19,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
 from turnout.core.types import Federation, Report, State, Task
 from turnout.engine.cohort import Clients, Start
-from turnout.pieces.local.closure import outcome, sent
+from turnout.pieces.local.closure import outcome
 from turnout.record.describe import describe
 from turnout_flower.arrays import Arrays
 from turnout_flower.options import LOSSES
@@ -82,9 +82,8 @@ class LoopSteps(Local):
             names = ", ".join(type(piece).__name__ for piece in corrections)
             raise ConfigurationError(f"{names}: the ClientApp took no step of an optimizer of torch.optim to correct")
         delta, num_steps = (end - start)[None], np.array([steps], dtype=np.int64)
-        changed, remembered = outcome([begun], [delta])
+        changed, remembered, delta = outcome([begun], [delta], delta)
         memory |= remembered
-        delta = sent([begun], [delta], delta)
         return Report(clients.ids, task.versions(1), clients.num_examples, num_steps, delta, changed)
 
 

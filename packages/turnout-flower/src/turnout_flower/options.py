@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from turnout.base import InformsClients
+from turnout.base import InformsClients, KeepingCorrection, LossTerm
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.pieces.aggregation.low_rank import LowRank
@@ -113,7 +113,7 @@ def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
             yield piece, "has the server say how much work a client does, and a ClientApp decides that"
     yield from _reasons_of_measurements(algorithm)
     for piece in algorithm.corrections:
-        if piece.of_minibatch:
+        if isinstance(piece, LossTerm):
             yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
     if isinstance(aggregation, LowRank):
         yield aggregation, "multiplies the factors of adapters, and arrays do not say which of them belong together"
@@ -135,7 +135,9 @@ def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
     if algorithm.personal is not None:
         yield algorithm.personal, "keeps a part of the model with every client, and a ClientApp sends all of it"
     for piece in algorithm.corrections:
-        names = ", ".join([*piece.keeps, *piece.memory(1, torch.float32)])
+        names = ", ".join(
+            [*(piece.keeps if isinstance(piece, KeepingCorrection) else ()), *piece.memory(1, torch.float32)]
+        )
         memory = f", by {names}, which clients keep" * bool(names)
         yield piece, f"changes every local step, and these are the ClientApp's{memory}"
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):

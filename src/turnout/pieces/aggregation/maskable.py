@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from turnout.base import Slots, Weighting
+from turnout.base.compression import Compression
 from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState
@@ -144,7 +145,7 @@ def check_maskable(algorithm: Slots, name: str = "SecureSum") -> None:
                 f"{name}: {type(piece).__name__} sends the gradient of every client to the server, without masks"
             )
     for guard in algorithm.guard:
-        if guard.codes:
+        if isinstance(guard, Compression):
             raise ConfigurationError(
                 f"{name}: {type(guard).__name__} sends a code, and a sum of codes does not encode the sum of updates: "
                 "leave it out, and write fewer bits"

@@ -42,7 +42,7 @@ def _check_controls(algorithm: Slots, norm: float | None) -> None:
             "noise: write control_norm=1.0 and add ClipControls(norm=1.0) to the pieces, or use an algorithm that sends "
             "only updates"
         )
-    if any(correction.asks_everyone for correction in algorithm.corrections):
+    if any(correction.asks_everyone for correction in algorithm.keeping):
         raise ConfigurationError(
             "control_norm: before the first round all clients send gradients, in a sum without noise: write "
             "initial='zeros'"
@@ -152,7 +152,7 @@ def _of_earlier_rounds(algorithm: Slots) -> str | None:
         *((piece, piece.participation != "none") for piece in (*chain, algorithm.server)),
         (algorithm.personal, algorithm.personal is not None),
         *((piece, bool(piece.memory(1, torch.float32))) for piece in (*algorithm.guard, *algorithm.corrections)),
-        *((piece, bool(piece.keeps)) for piece in algorithm.corrections),
+        *((piece, True) for piece in algorithm.keeping),
         (algorithm.local, bool(algorithm.local.memory(1, torch.float32))),
     )
     return next((type(piece).__name__ for piece, does in remembers if does), None)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.base.compression import Compression
+from turnout.base.guard import ChangesDownloadType
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 
 
 @dataclass(frozen=True)
-class BFloat16(Compression, name="bfloat16"):
+class BFloat16(Compression, ChangesDownloadType, name="bfloat16"):
     """Compress updates, and the model that clients receive, to bfloat16.
 
     bfloat16 has the range of float32, 8 bits of precision and 2 bytes. Clients train and measure from the rounded

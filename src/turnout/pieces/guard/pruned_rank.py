@@ -46,8 +46,6 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
     (arXiv 2401.06432).
     """
 
-    prunes = True
-
     decay: float = 0.99
     least: int = 1
 

@@ -57,29 +57,26 @@ def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrection
     return static, held
 
 
-def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> tuple[State, State]:
-    """Return the changes and the new memory of all corrections, by name, with the rows of all parts concatenated."""
-    ended = [(one, delta) for corrections, delta in zip(begun, deltas, strict=True) for one in corrections]
-    return _joined([one.changes(delta) for one, delta in ended]), _joined(
-        [one.remembered(delta) for one, delta in ended]
-    )
+def outcome(
+    begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor], whole: torch.Tensor
+) -> tuple[State, State, torch.Tensor]:
+    """Return the changes and the new memory of all corrections, by name, and the updates that are reported, ``[B, P]``.
 
-
-def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor], whole: torch.Tensor) -> torch.Tensor:
-    """Return the updates that are reported, ``[B, P]``, after `Correction.sent` of all corrections.
+    Rows of all parts are concatenated.
 
     Args:
         begun: corrections of each part.
         deltas: updates of each part, ``[b, P]``.
-        whole: updates of all parts, ``[B, P]``; returned without a copy if no correction changes them.
+        whole: updates of all parts, ``[B, P]``; returned without a copy if no correction replaces them.
     """
-    changed = []
-    for corrections, delta in zip(begun, deltas, strict=True):
-        moved = delta
-        for one in corrections:
-            moved = one.sent(moved)
-        changed.append(moved)
-    return whole if all(a is b for a, b in zip(changed, deltas, strict=True)) else torch.cat(changed)
+    ended = [[one.outcome(delta) for one in corrections] for corrections, delta in zip(begun, deltas, strict=True)]
+    changed, remembered = (
+        _joined([getattr(left, name) for part in ended for left in part]) for name in ("changes", "remembered")
+    )
+    sent = [[left.sent for left in part if left.sent is not None] for part in ended]
+    if any(sent):
+        whole = torch.cat([part[-1] if part else delta for part, delta in zip(sent, deltas, strict=True)])
+    return changed, remembered, whole
 
 
 def _joined(parts: Sequence[State]) -> State:

@@ -16,7 +16,7 @@ from turnout.core.schedule import Schedule
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
-from turnout.pieces.local.closure import outcome, sent, split_tensors
+from turnout.pieces.local.closure import outcome, split_tensors
 from turnout.pieces.local.descent import Descent, StepState
 from turnout.pieces.local.direction import Direction
 from turnout.pieces.local.local_step import LocalStep
@@ -101,7 +101,7 @@ class CohortSteps:
         state = StepState.of(descent, self.update, {name.removeprefix(PREFIX): row for name, row in rows.items()})
         delta, loss = take_steps(steps, parts, descent, state, clients)
         moved = [delta[part] for part in parts]
-        changed, remembered = outcome(begun, moved)
+        changed, remembered, sent = outcome(begun, moved, delta)
         if task.phase != "prepare":
             remembered |= {name: state.moments[name.removeprefix(PREFIX)] for name in self.state_names}
         for name, values in remembered.items():
@@ -111,7 +111,7 @@ class CohortSteps:
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
             num_steps=num_steps,
-            delta=lanes.back(sent(begun, moved, delta)),
+            delta=lanes.back(sent),
             extra={name: lanes.back(values) for name, values in changed.items()},
             seen={"loss": lanes.back(loss)},
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from turnout.base import Correction, MemoryShapes, Slots
+from turnout.base import Correction, LossTerm, MemoryShapes, Outcome, Slots
 from turnout.core.checks import ConfigurationError, not_negative, positive
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
@@ -18,7 +18,7 @@ from turnout.engine.term import Minibatch
 
 
 @dataclass(frozen=True)
-class Contrastive(Correction, name="contrastive"):
+class Contrastive(LossTerm, name="contrastive"):
     """Add the model-contrastive loss of MOON to the loss on every local minibatch.
 
     Client k minimises ``F_k(w) + mu l_con(w)``, where l_con is the mean over the examples of a minibatch of::
@@ -54,8 +54,6 @@ class Contrastive(Correction, name="contrastive"):
     Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
 
-    of_minibatch = True
-
     mu: float = 1.0
     temperature: float = 0.5
 
@@ -84,7 +82,7 @@ class Contrastive(Correction, name="contrastive"):
 
 
 @dataclass(frozen=True)
-class _Contrast(Correction):
+class _Contrast(LossTerm):
     """`Contrastive` in one round.
 
     Args:
@@ -93,8 +91,6 @@ class _Contrast(Correction):
         known: 1 for clients with a last local model and 0 for others, ``[B, 1]``.
         mu, temperature: as in `Contrastive`.
     """
-
-    of_minibatch = True
 
     received: torch.Tensor
     previous: torch.Tensor
@@ -121,11 +117,12 @@ class _Contrast(Correction):
         # would depend on the number of lanes.
         return -F.log_softmax(similarities / self.temperature, dim=1)[:, 0]
 
-    def remembered(self, delta: torch.Tensor) -> State:
+    def outcome(self, delta: torch.Tensor) -> Outcome:
         """Return the models after the local steps; a client whose model is not finite keeps its last one."""
         model = self.received + delta
         good = model.isfinite().all(dim=1, keepdim=True)
-        return {
+        remembered = {
             "contrast_previous": model.where(good, self.previous),
             "contrast_known": torch.ones_like(self.known).where(good, self.known),
         }
+        return Outcome(remembered=remembered)

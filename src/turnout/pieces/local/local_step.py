@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from turnout.base import Correction
+from turnout.base import Correction, LossTerm
 from turnout.core.types import State
 from turnout.data.transforms import Transform
 from turnout.engine.compile.compiled import Compiled
@@ -168,7 +168,7 @@ class LocalStep:
         else:
             loss, direction = self.direction(params, gradient_at)
         for correction in self.corrections:
-            if correction.of_minibatch:
+            if isinstance(correction, LossTerm):
                 inputs, _, inside, key = data(0)
                 direction = direction + correction.slope(self.objective, params, inputs, inside, key)
         return self.move(params, start, total, state, lr, loss, direction)

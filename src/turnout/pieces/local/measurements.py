@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Correction, Measurement
+from turnout.base import Correction, Measurement, OfRequirement, OfTraining
 from turnout.base.tuning import tuned
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
@@ -55,7 +55,7 @@ class LossRms(Measurement, name="loss_rms"):
 
 
 @dataclass(frozen=True)
-class AppealGap(Measurement, name="appeal_gap"):
+class AppealGap(OfRequirement, name="appeal_gap"):
     """Report the gap between the received model's loss and the loss that each client requires (MaxFL).
 
     ``appeal_gap [B]`` is ``F_k(w^t) - rho_k``, where F_k is the loss over all training examples of client k, w^t the
@@ -78,7 +78,6 @@ class AppealGap(Measurement, name="appeal_gap"):
     """
 
     gives = ("appeal_gap",)
-    of_requirement = True
 
     tuning: Solver | None = None
 
@@ -137,7 +136,7 @@ class GradientNorm(Measurement, name="gradient_norm"):
 
 
 @dataclass(frozen=True)
-class Inexactness(Measurement, name="inexactness"):
+class Inexactness(OfTraining, name="inexactness"):
     """Report how inexactly each client solved its local problem (FOLB, assumption 4 and section V).
 
     ``inexactness [B]`` is ``gamma_k = ||grad h_k(w_k^{t+1}, w^t)|| / ||grad h_k(w^t, w^t)||``, where ``h_k(w, w^t) =
@@ -157,7 +156,6 @@ class Inexactness(Measurement, name="inexactness"):
     """
 
     gives = ("inexactness",)
-    of_training = True
 
     clip: bool = False
 

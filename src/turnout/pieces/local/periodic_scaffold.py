@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from turnout.base import Correction, MemoryShapes
+from turnout.base import Correction, KeepingCorrection, MemoryShapes, Outcome
 from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
@@ -17,7 +17,7 @@ from turnout.pieces.local.scaffold import SummedGradients
 
 
 @dataclass(frozen=True)
-class PeriodicScaffold(Correction, name="periodic_scaffold"):
+class PeriodicScaffold(KeepingCorrection, name="periodic_scaffold"):
     """Correct every local gradient by control variates that are renewed once per period (Amplified SCAFFOLD).
 
     A local step descends ``g(y) - c_k + c``, where g(y) is the minibatch gradient, c_k is the control variate of client
@@ -102,12 +102,9 @@ class _InPeriod(SummedGradients):
     period: torch.Tensor
     before: torch.Tensor
 
-    def changes(self, delta: torch.Tensor) -> State:
-        """Return the change of the next c_k in this round, ``[B, P]``; zero for a client without steps."""
-        done = self.steps > 0
-        return {"control": ((self.total - self.steps * self.control) / (self.before + self.steps)).where(done, 0.0)}
-
-    def remembered(self, delta: torch.Tensor) -> State:
-        """Return the present c_k, the number of the period and the number of steps in it."""
+    def outcome(self, delta: torch.Tensor) -> Outcome:
+        """Return the change of the next c_k, zero for a client without steps, and what is remembered of the period."""
+        change = ((self.total - self.steps * self.control) / (self.before + self.steps)).where(self.steps > 0, 0.0)
         steps = self.before + self.steps.to(torch.int64)
-        return {"control_held": self.held, "control_period": self.period, "control_steps": steps}
+        remembered = {"control_held": self.held, "control_period": self.period, "control_steps": steps}
+        return Outcome({"control": change}, remembered)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch.nn import functional as F
 
-from turnout.base import Correction
+from turnout.base import Correction, KeepingCorrection, Outcome
 from turnout.core.checks import known_name
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
@@ -23,7 +23,7 @@ INITIALS = ("zeros", "gradients")
 
 
 @dataclass(frozen=True)
-class Scaffold(Correction, name="scaffold"):
+class Scaffold(KeepingCorrection, name="scaffold"):
     """Correct every local gradient by control variates, towards the mean gradient of all clients (SCAFFOLD).
 
     A local step descends ``g(y) - c_k + c``, where g(y) is the minibatch gradient, c_k the control variate of client k,
@@ -104,9 +104,9 @@ class _StartGradient(Correction):
         """Return ``g - c_k + c``."""
         return gradient + self.drift[: len(gradient)]
 
-    def changes(self, delta: torch.Tensor) -> State:
+    def outcome(self, delta: torch.Tensor) -> Outcome:
         """Return the change of c_k in this round, ``[B, P]``."""
-        return {"control": self.now - self.control}
+        return Outcome({"control": self.now - self.control})
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class SummedGradients(Correction, ABC):
 class _MeanGradient(SummedGradients):
     """`Scaffold` with option II in one round."""
 
-    def changes(self, delta: torch.Tensor) -> State:
+    def outcome(self, delta: torch.Tensor) -> Outcome:
         """Return the change of c_k in this round, ``[B, P]``; zero for a client without steps."""
         done = self.steps > 0
-        return {"control": (self.total / self.steps - self.control).where(done, 0.0)}
+        return Outcome({"control": (self.total / self.steps - self.control).where(done, 0.0)})

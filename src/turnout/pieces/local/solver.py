@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from turnout.base import Correction, CountsSteps, Local, MemoryShapes, Traits
+from turnout.base import Correction, CountsSteps, Local, LossTerm, MemoryShapes, Traits
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
 from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
@@ -214,6 +214,6 @@ class Solver(Local, CountsSteps):
         """
         if self.direction is not steepest or self.sampling == "replacement":
             return None
-        if any(correction.of_minibatch for correction in corrections):
+        if any(isinstance(correction, LossTerm) for correction in corrections):
             return None
         return gradient_of_all(clients, self.batch_size)

@@ -13,6 +13,7 @@ from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
+from turnout.pieces.guard.pruned_rank import PrunedRank
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class TailPenalty(Correction, name="tail_penalty"):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if no guard of the algorithm prunes adapters."""
-        if not any(guard.prunes for guard in algorithm.guard):
+        if not any(isinstance(guard, PrunedRank) for guard in algorithm.guard):
             raise ConfigurationError(
                 "TailPenalty penalises ranks that a guard prunes, and no guard prunes: add guard.PrunedRank((8, 4)) to the "
                 "pieces"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Correction, MemoryShapes, Slots
+from turnout.base import Correction, MemoryShapes, Outcome, Slots
+from turnout.base.composition import refuse_of_training
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
@@ -43,7 +44,6 @@ class GradientTracking(Correction, name="gradient_tracking"):
     """
 
     of_objective = False
-    hides_training = "and clients of GradientTracking send the change of a gradient in place of an update"
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if a piece of the algorithm reads updates, in whose place changes of gradients are sent."""
@@ -57,6 +57,9 @@ class GradientTracking(Correction, name="gradient_tracking"):
                 f"GradientTracking sends changes of gradients, which {type(algorithm.aggregation).__name__} would take for "
                 "updates: add TrackedSum() to the pieces"
             )
+        refuse_of_training(
+            algorithm, "and clients of GradientTracking send the change of a gradient in place of an update"
+        )
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shape of the tracked gradient."""
@@ -90,6 +93,6 @@ class _Tracking(Correction):
         self.last[: len(gradient)].copy_(gradient)
         return gradient - self.tracked[: len(gradient)]
 
-    def sent(self, delta: torch.Tensor) -> torch.Tensor:
-        """Return the change ``G_k - g_K``, ``[B, P]``."""
-        return self.tracked - self.last
+    def outcome(self, delta: torch.Tensor) -> Outcome:
+        """Return the change ``G_k - g_K``, ``[B, P]``, which is sent."""
+        return Outcome(sent=self.tracked - self.last)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from turnout.base import OfRequirement
 from turnout.configuration import Configuration
 from turnout.core.adapter import BASE_OFFSET
 from turnout.core.numerics import default_settings
@@ -81,7 +82,7 @@ class Computer:
         # Clients have a requirement where the population opts in by it, or where it is measured.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
         opts = experiment.population.opting is not None
-        self.judges = opts or experiment.appeal is not None or any(m.of_requirement for m in measured)
+        self.judges = opts or experiment.appeal is not None or any(isinstance(m, OfRequirement) for m in measured)
 
     def check(self, task: Assignment) -> None:
         """Check the inputs of a task.

@@ -73,7 +73,7 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
         for name in piece.gives:
             kind: Kind = "gradients" if name in _VECTORS else "scalars"
             parts.append(Visible(kind, name, type(piece).__name__))
-    for correction in algorithm.corrections:
+    for correction in algorithm.keeping:
         parts += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
     return tuple(parts)
 
