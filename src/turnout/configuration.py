@@ -9,6 +9,7 @@ from numbers import Integral
 
 from torch import nn
 
+from turnout.base import PoolsExamples, TakesAll
 from turnout.base.algorithm import ALGORITHMS, Algorithm
 from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse, shown
 from turnout.core.device import check_device
@@ -84,7 +85,7 @@ class Configuration(ExplainsArguments):
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        if self.algorithm.selection.pools:  # where all examples are, nobody is absent or slow
+        if isinstance(self.algorithm.selection, PoolsExamples):  # where all examples are, nobody is absent or slow
             object.__setattr__(self, "population", Population())
             object.__setattr__(self, "pace", Rounds())
         if isinstance(self.pace, Buffered | BufferedGroups) and self.population.speed is None:
@@ -260,7 +261,7 @@ class Configuration(ExplainsArguments):
     def everyone_available_takes_part(self) -> bool:
         """True if clients take part exactly when they are available."""
         alone = self.population.opting is None and self.population.separation is None
-        return self.algorithm.selection.takes_all and alone
+        return isinstance(self.algorithm.selection, TakesAll) and alone
 
     @default_settings()
     def build_model(self) -> nn.Module:

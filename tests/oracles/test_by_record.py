@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd
+from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.pieces.selection import AllAvailable, LeastServed, LongestAbsent
 from turnout.pieces.weighting import BySmoothedRate
@@ -131,7 +132,7 @@ def test_later_enrolled_clients_begin_at_the_current_round():
         (lambda: BySmoothedRate(shares=(0.5, 0.6)), "which sum to 1"),
         (lambda: BySmoothedRate(shares=(0.5, 0.5)).init(federation(3)), "for 2 clients, but there are 3"),
         (lambda: LongestAbsent(0), "cohort_size"),
-        (lambda: LongestAbsent(9).check(8), "at most the number of clients, 8"),
+        (lambda: check_selection(LongestAbsent(9), 8), "at most the number of clients, 8"),
     ],
 )
 def test_invalid_cohorts_and_rates_are_refused(make, why):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS, ConfigurationError, Sgd, compose
+from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.pieces.aggregation import Median, PrivateSum
 from turnout.pieces.selection import Oort, PowerOfChoice, RecentLoss
@@ -137,8 +138,8 @@ def test_client_above_the_participation_limit_is_excluded():
             "candidates: got 2, needed a whole number >= 3. Candidates include the cohort",
         ),
         (lambda: PowerOfChoice(3, shares=(0.5, 0.6)), "which sum to 1"),
-        (lambda: PowerOfChoice(9).check(8), "at most the number of clients, 8"),
-        (lambda: RecentLoss(1, 1, shares=(0.5, 0.5)).check(3), "for 2 clients, but there are 3"),
+        (lambda: check_selection(PowerOfChoice(9), 8), "at most the number of clients, 8"),
+        (lambda: check_selection(RecentLoss(1, 1, shares=(0.5, 0.5)), 3), "for 2 clients, but there are 3"),
         (lambda: RecentLoss(1, 1, (0.5, 0.5)).select(candidates(3)), "for 2 clients, but there are 3"),
         (lambda: Oort(exploration=1.5), "exploration"),
         (lambda: Oort(preferred=0.0), "preferred"),
@@ -147,7 +148,10 @@ def test_client_above_the_participation_limit_is_excluded():
         (lambda: Oort(window=0), "window"),
         (lambda: Oort(most=0), "most"),
         (lambda: Oort(durations=(1.0, 0.0)), "durations"),
-        (lambda: Oort(2, durations=(1.0, 2.0)).check(3), "durations has a number for 2 clients, but there are 3"),
+        (
+            lambda: check_selection(Oort(2, durations=(1.0, 2.0)), 3),
+            "durations has a number for 2 clients, but there are 3",
+        ),
         (
             lambda: compose(Oort()),
             r"Oort reads start_loss_rms of every report, and no client sends it: add LossRms\(\)",

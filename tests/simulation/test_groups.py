@@ -40,7 +40,7 @@ class TwiceByStaleness(Weighting):
     """Twice the weight of the fresh, so that a factor which is applied when clients mask and in the step again shows."""
 
     participation: ClassVar[Whose] = "own"
-    of_staleness: ClassVar[bool] = True
+    reads = "staleness"
 
     def factors(self, report, version, state, federation):
         del state, federation

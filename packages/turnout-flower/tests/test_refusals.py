@@ -101,7 +101,8 @@ def _row(name: str) -> str:
     losses = {loss for phase in phases for loss in rule.losses(phase)}
     notes = [f"reads `eval_loss{'_rms' * ('start_loss_rms' in losses)}` of an evaluation"] if losses else []
     notes += ["give `requirement`"] if "appeal_gap" in losses else []
-    notes += ["reads the metric `num-steps`; the mod counts"] if any(w.reads_steps for w in algorithm.weighting) else []
+    counts = any(isinstance(w, to.weighting.DivideByLocalSteps) for w in algorithm.weighting)
+    notes += ["reads the metric `num-steps`; the mod counts"] if counts else []
     try:
         algorithm.init(torch.zeros(1), Federation(100, 1))
     except ConfigurationError:

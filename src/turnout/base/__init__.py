@@ -19,12 +19,20 @@ from turnout.base.local import (
     OfTraining,
     Outcome,
 )
-from turnout.base.personalization import Personalization
+from turnout.base.personalization import CorrectsColumns, Personalization, TrainsBeside
 from turnout.base.piece import ClientPiece, MemoryShapes, Piece, Slots
-from turnout.base.selection import RecordingSelection, Selection, enlarged_size
-from turnout.base.server import Server
+from turnout.base.selection import (
+    Enlargeable,
+    FixedCohort,
+    PoolsExamples,
+    RecordingSelection,
+    Selection,
+    TakesAll,
+    enlarged_size,
+)
+from turnout.base.server import AddsDirection, ScalesByReports, Server, ShortensSteps, StepsAlone
 from turnout.base.smoothed_rates import SmoothedRates
-from turnout.base.stateful import Stateful, WithState
+from turnout.base.stateful import MutatesRows, Stateful, WithState
 from turnout.base.traits import Traits
 from turnout.base.weighting import (
     InformsClients,
@@ -38,13 +46,17 @@ from turnout.base.weighting import (
 
 __all__ = [
     "ALGORITHMS",
+    "AddsDirection",
     "Aggregation",
     "Algorithm",
     "ClientPiece",
     "Controls",
     "Correction",
+    "CorrectsColumns",
     "CountsSteps",
+    "Enlargeable",
     "FineTunes",
+    "FixedCohort",
     "Guard",
     "InformsClients",
     "KeepingCorrection",
@@ -53,18 +65,25 @@ __all__ = [
     "LossTerm",
     "Measurement",
     "MemoryShapes",
+    "MutatesRows",
     "Normaliser",
     "OfRequirement",
     "OfTraining",
     "Outcome",
     "Personalization",
     "Piece",
+    "PoolsExamples",
     "RecordingSelection",
+    "ScalesByReports",
     "Selection",
     "Server",
+    "ShortensSteps",
     "Slots",
     "SmoothedRates",
     "Stateful",
+    "StepsAlone",
+    "TakesAll",
+    "TrainsBeside",
     "Traits",
     "Weighting",
     "Weights",

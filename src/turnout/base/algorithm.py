@@ -13,11 +13,11 @@ from turnout.base.aggregation import Aggregation
 from turnout.base.composition import check_composition
 from turnout.base.guard import ChangesDownloadType, Guard
 from turnout.base.local import Correction, KeepingCorrection, Local, Measurement
-from turnout.base.personalization import Personalization
-from turnout.base.selection import Selection
-from turnout.base.server import Server
+from turnout.base.personalization import CorrectsColumns, Personalization
+from turnout.base.selection import Selection, check_selection
+from turnout.base.server import ScalesByReports, Server
 from turnout.base.stateful import Stateful
-from turnout.base.weighting import InformsClients, Weighting
+from turnout.base.weighting import InformsClients, Weighting, has_factors
 from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
@@ -131,7 +131,7 @@ class Algorithm:
         Raises:
             ConfigurationError: if a piece has options for another number of clients, or a state without what it declares.
         """
-        self.selection.check(federation.num_clients)
+        check_selection(self.selection, federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
         slots = {name: piece.init(federation) for name, piece in stateful.items()}
         if "base" in self.aggregation.reads and BASE_OFFSET not in slots["aggregation"]:
@@ -196,12 +196,13 @@ class Algorithm:
     def sums_early(self) -> bool:
         """True if the updates of a step can be summed as they arrive."""
         sums = self.aggregation.only_sums or self.aggregation.extra is not None
-        return sums and not self.server.of_reports and all(piece.has_factors for piece in self.weighting)
+        of_reports = isinstance(self.server, ScalesByReports)
+        return sums and not of_reports and all(has_factors(piece) for piece in self.weighting)
 
     @property
     def steps(self) -> tuple[Correction, ...]:
         """All corrections of a local gradient, including those of the personalization, in order."""
-        return self.corrections if self.personal is None else self.corrections + self.personal.columns
+        return self.corrections + (self.personal.columns if isinstance(self.personal, CorrectsColumns) else ())
 
     def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
         """Return the inputs that each of `clients` (int64 ``[B]``) alone receives with its task, ``[B]`` by name."""

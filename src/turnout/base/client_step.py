@@ -9,6 +9,7 @@ import torch
 
 from turnout.base.algorithm import Algorithm
 from turnout.base.local import Correction, Measurement, OfTraining
+from turnout.base.personalization import TrainsBeside
 from turnout.base.piece import ClientPiece
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
@@ -34,7 +35,7 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
         task = guard.receive(task, memory, clients)
     clients.objective.network.rebase(task.shared)
     joined = task if personal is None else replace(task, params=personal.join(task.params, memory))
-    if personal is not None and task.phase == "train":
+    if isinstance(personal, TrainsBeside) and task.phase == "train":
         update = personal.beside(algorithm.local, task, memory, clients, algorithm.corrections)
     report, memory = _PHASES[task.phase](algorithm, joined, memory, clients)
     if personal is not None:
@@ -69,7 +70,7 @@ def _settle(
         memory[name] = memory[name].where(good, before[name])
     if update is not None and algorithm.personal is not None:
         personal = memory["personal"]
-        moved = personal + algorithm.personal.outer_lr * update.to(personal.device)
+        moved = personal + update.to(personal.device)
         memory["personal"] = moved.where(good & torch.isfinite(moved).all(dim=1, keepdim=True), personal)
 
 

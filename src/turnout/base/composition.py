@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.base.local import Correction, LossTerm, OfTraining
 from turnout.base.piece import Slots
-from turnout.base.weighting import Normaliser, Weighting
+from turnout.base.weighting import Normaliser, Weighting, has_factors
 from turnout.core.checks import ConfigurationError
 
 _GIVEN_BY = {
@@ -63,7 +63,7 @@ def _check_links(algorithm: Slots) -> None:
                 f"{type(piece).__name__} does not change gradients: write its correct(), or its begin() if the change "
                 "differs by client"
             )
-    idle = [piece for piece in algorithm.weighting if not piece.has_factors and type(piece).apply is Weighting.apply]
+    idle = [piece for piece in algorithm.weighting if not has_factors(piece) and type(piece).apply is Weighting.apply]
     if idle:
         raise ConfigurationError(
             f"{type(idle[0]).__name__} does not change weights: write its factors(), by which weights are multiplied, or "

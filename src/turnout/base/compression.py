@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -72,14 +73,6 @@ class Compression(Guard):
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the rows ``[B, P]`` that a code represents."""
 
-    def for_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Compression:
-        """Return the compression for parameters of these shapes; the same one if it does not depend on shapes."""
-        return self
-
-    def for_clients(self, clients: Clients) -> Compression:
-        """Return the compression for the parameters of these clients; the same one if it does not depend on shapes."""
-        return self
-
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
         """Return the code of rows, and the rows that it is decoded to.
 
@@ -100,8 +93,8 @@ class Compression(Guard):
 
         Until `settle`, ``memory["error"]`` holds the uncompressed update.
         """
-        coder = self.for_clients(clients)
-        keys, delta = self.keys(task.seed, task.draws(len(report)), report.client, report.delta.device), report.delta
+        coder, delta = shaped(self, lambda: clients.objective.layout.shared_shapes), report.delta
+        keys = row_keys(self, task.seed, task.draws(len(report)), report.client, delta.device)
         if self.error_feedback and delta.shape[1]:
             error = memory["error"].to(delta.device)
             delta = error + delta
@@ -113,19 +106,6 @@ class Compression(Guard):
                 vectors[name], codes[name] = coder._coded(vectors[name], nth(keys, i), None if name else memory)
         size = code_bytes(codes)
         return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size, codes=codes)
-
-    def keys(self, seed: int, draws: np.ndarray, clients: np.ndarray, device: torch.device) -> torch.Tensor:
-        """Return the keys of the random numbers of B reports, int64 ``[B]``.
-
-        `nth` derives the keys of each of their vectors.
-
-        Args:
-            seed: seed of the run.
-            draws: part of the random key that `Task.draws` returns, int64 ``[B]``.
-            clients: clients that report, int64 ``[B]``.
-            device: device of the rows.
-        """
-        return to_device(torch.from_numpy(fold(stream(type(self).__name__, seed), draws, clients)), device)
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
         """Subtract the sent vectors from the stored ones, which leaves the errors."""
@@ -143,6 +123,41 @@ class Compression(Guard):
         good = torch.isfinite(rows.sum(dim=1, keepdim=True))
         code, arrived = self.sent(rows.where(good, 0.0), keys, memory)
         return arrived.where(good, rows), code
+
+
+class OfShapes(ABC):
+    """A compression that depends on the shapes of the parameters."""
+
+    shapes: ClassVar[tuple[tuple[int, ...], ...]] = ()
+    """Shapes of the parameters that vectors hold one after the other; empty until they are known."""
+
+    @abstractmethod
+    def for_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Compression:
+        """Return the same compression for parameters of these shapes."""
+
+
+def shaped(compression: Compression, shapes: Callable[[], tuple[tuple[int, ...], ...]]) -> Compression:
+    """Return the compression for parameters of these shapes; the same one if it does not depend on them, or has them."""
+    if isinstance(compression, OfShapes) and not compression.shapes:
+        return compression.for_shapes(shapes())
+    return compression
+
+
+def row_keys(
+    compression: Compression, seed: int, draws: np.ndarray, clients: np.ndarray, device: torch.device
+) -> torch.Tensor:
+    """Return the keys of the random numbers of B reports, int64 ``[B]``.
+
+    `nth` derives the keys of each of their vectors.
+
+    Args:
+        compression: the compression.
+        seed: seed of the run.
+        draws: part of the random key that `Task.draws` returns, int64 ``[B]``.
+        clients: clients that report, int64 ``[B]``.
+        device: device of the rows.
+    """
+    return to_device(torch.from_numpy(fold(stream(type(compression).__name__, seed), draws, clients)), device)
 
 
 def nth(keys: torch.Tensor, i: int) -> torch.Tensor:

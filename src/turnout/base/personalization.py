@@ -21,19 +21,11 @@ class Personalization(Piece, ABC):
     slot: ClassVar[str] = "personal"
     family = Family("personalization", "personalizations", ("turnout.pieces.personalization",))
 
-    outer_lr: float = 1.0
-    """Step size of the update of the personal row."""
-
     adaptation_steps: int | tuple[int, ...] = 5
     """Local steps that a client takes before its evaluation if it never trained.
 
     With several numbers, it is evaluated after each of them.
     """
-
-    @property
-    def columns(self) -> tuple[Correction, ...]:
-        """Corrections of local steps, after all other corrections."""
-        return ()
 
     @abstractmethod
     def chosen(self, module: nn.Module) -> frozenset[str]:
@@ -71,15 +63,25 @@ class Personalization(Piece, ABC):
             row: personal row of each client before the task, ``[B, P_v]``.
         """
 
-    def beside(
-        self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
-    ) -> torch.Tensor | None:
-        """Return the update of the personal row by training that the report does not depend on.
-
-        `memory` must not be changed.
-        """
-        return None
-
     @abstractmethod
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits its personal parameters, in a number of steps."""
+
+
+class CorrectsColumns(ABC):
+    """A personalization that changes the steps of the personal or the shared columns."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[Correction, ...]:
+        """Corrections of local steps, after all other corrections."""
+
+
+class TrainsBeside(ABC):
+    """A personalization that trains the personal row beside the model whose update is reported."""
+
+    @abstractmethod
+    def beside(
+        self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
+    ) -> torch.Tensor:
+        """Return the update of the personal row, on which the report does not depend; `memory` must not be changed."""

@@ -9,6 +9,7 @@ import torch
 
 from turnout.base import Stateful
 from turnout.base.algorithm import Algorithm
+from turnout.base.stateful import mutated_rows
 from turnout.core.device import to_device
 from turnout.core.types import Report, ServerState
 
@@ -36,11 +37,11 @@ class Rollback:
         for slot, piece in algorithm.pieces().items():
             if not isinstance(piece, Stateful):
                 continue
-            mutated_rows = piece.mutated_rows(reports, state.slots[slot]) if _declares_rows(type(piece)) else None
-            if mutated_rows is None:
+            rows_of = mutated_rows(piece, reports, state.slots[slot]) if _declares_rows(type(piece)) else None
+            if rows_of is None:
                 rows += [(tensor, ..., tensor.clone()) for tensor in state.slots[slot].values()]
                 continue
-            for name, numbers in mutated_rows.items():
+            for name, numbers in rows_of.items():
                 tensor = state.slots[slot][name]
                 index = to_device(numbers, tensor.device)
                 rows.append((tensor, index, tensor[index]))
@@ -58,7 +59,7 @@ def _declares_rows(kind: type[Stateful]) -> bool:
 
     The declarations of `Stateful` itself count for every class.
     """
-    names = ("apply", "mutated_rows", "client_rows")
-    apply, *says = (next(c for c in kind.__mro__ if name in c.__dict__) for name in names)
+    apply = next(c for c in kind.__mro__ if "apply" in c.__dict__)
+    says = (next((c for c in kind.__mro__ if name in c.__dict__), Stateful) for name in ("mutated_rows", "client_rows"))
     declared = [c for c in says if c is not Stateful]
     return not declared or any(issubclass(c, apply) for c in declared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from turnout.base.per_client import check_lengths
 from turnout.base.piece import Piece
 from turnout.base.stateful import Stateful
 from turnout.core.candidates import Candidates
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.registry import Family
 from turnout.core.types import Report, State
 
@@ -32,34 +32,8 @@ class Selection(Piece, ABC):
     measurements: ClassVar[tuple[Measurement, ...]] = ()
     """Measurements that clients take before the cohort is selected."""
 
-    @property
-    def reads_data(self) -> bool:
-        """True if the selection depends on measurements of the clients' data, in this round or in past steps."""
-        return bool(self.measurements or self.needs)
-
     repeats: ClassVar[bool] = False
     """True if a client may be in a cohort twice; it then counts twice."""
-
-    pools: ClassVar[bool] = False
-    """True if the one task of a round is trained on the examples of all clients."""
-
-    takes_all: ClassVar[bool] = False
-    """True if the cohort consists of all available clients, so that participation rates are availability rates."""
-
-    def check(self, num_clients: int) -> None:
-        """Raise an error if this selection, by default its options per client, does not fit the number of clients."""
-        check_lengths(self, num_clients)
-
-    def enlarged(self, factor: float) -> Selection:
-        """Return the selection of cohorts that are larger by `factor`, > 1 (``Rounds(over_selection=...)``).
-
-        Raises:
-            ConfigurationError: by default, because a larger cohort may change the meaning of a selection.
-        """
-        raise ConfigurationError(
-            f"over_selection: {type(self).__name__} cannot be enlarged without changing what it is: write "
-            "also=(Uniform(10),), or over_selection=1"
-        )
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the clients that take `measurements` before the cohort is selected, int64, ascending."""
@@ -82,6 +56,64 @@ class RecordingSelection(Selection, Stateful):
 
         Rows of state tensors that have one row per client may be changed in place, as by `Weighting.apply`.
         """
+
+
+class PoolsExamples(Selection):
+    """A selection with one task in a round, which is trained on the examples of all clients."""
+
+
+class TakesAll(Selection):
+    """A selection of all available clients, with which participation rates are availability rates."""
+
+
+class FixedCohort(ABC):
+    """A selection of a fixed number of clients, or of all available ones if they are fewer."""
+
+    cohort_size: Any
+    """The option that determines the number of clients."""
+
+    @abstractmethod
+    def size(self, num_clients: int) -> int:
+        """Return the number of clients in a round of a federation of `num_clients`."""
+
+
+class Enlargeable(ABC):
+    """A selection with larger cohorts of the same meaning."""
+
+    @abstractmethod
+    def enlarged(self, factor: float) -> Selection:
+        """Return the selection of cohorts that are larger by `factor`, > 1 (``Rounds(over_selection=...)``)."""
+
+
+def reads_data(selection: Selection) -> bool:
+    """Return whether a selection depends on measurements of the clients' data, in this round or in past steps."""
+    return bool(selection.measurements or selection.needs)
+
+
+def check_selection(selection: Selection, num_clients: int) -> None:
+    """Raise an error if options per client, or the size of a cohort, do not fit the number of clients."""
+    check_lengths(selection, num_clients)
+    if isinstance(selection, FixedCohort) and selection.size(num_clients) > num_clients:
+        raise refuse(
+            "cohort_size",
+            given=selection.cohort_size,
+            needed=f"at most the number of clients, {num_clients}",
+            instead=f"Write cohort_size={num_clients}, or None for all clients",
+        )
+
+
+def enlarged(selection: Selection, factor: float) -> Selection:
+    """Return the selection of cohorts that are larger by `factor`.
+
+    Raises:
+        ConfigurationError: if a larger cohort might change the meaning of the selection.
+    """
+    if not isinstance(selection, Enlargeable):
+        raise ConfigurationError(
+            f"over_selection: {type(selection).__name__} cannot be enlarged without changing what it is: write "
+            "also=(Uniform(10),), or over_selection=1"
+        )
+    return selection.enlarged(factor)
 
 
 def enlarged_size(cohort_size: int, factor: float) -> int:

@@ -9,6 +9,7 @@ import torch
 from turnout.base import Normaliser, Piece, RecordingSelection, controls
 from turnout.base.algorithm import Algorithm
 from turnout.base.rollback import Rollback
+from turnout.base.server import ScalesByReports, ShortensSteps, StepsAlone
 from turnout.base.weighting import Weighting, check_weights
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Info, Report, ServerState, State
@@ -149,16 +150,16 @@ def _step(
     if len(reports) or aggregation.acts_alone:
         direction, slots["aggregation"] = aggregation.apply(weights, reports, slots["aggregation"], federation)
         _check_vector(aggregation, direction, state.params, "a direction")
-    elif server.acts_alone(version):
+    elif isinstance(server, StepsAlone) and server.acts_alone(version):
         direction = torch.zeros_like(state.params)
     else:
         return ServerState(state.params, version + 1, slots), info
-    if server.of_reports and len(reports):
+    if isinstance(server, ScalesByReports) and len(reports):
         direction = server.scaled(direction, weights, reports)
     params, slots["server"] = server.apply(state.params, direction, version, slots["server"])
     _check_vector(server, params, state.params, "parameters")
     del direction  # its memory is reused for the difference below
-    if (share := server.shortened(reports, version)) < 1.0:
+    if isinstance(server, ShortensSteps) and (share := server.shortened(reports, version)) < 1.0:
         params = torch.lerp(state.params, params, share)
     return ServerState(params, version + 1, slots), info | {"update_norm": (params - state.params).norm()}
 
@@ -177,7 +178,7 @@ def _weigh(
         if isinstance(piece, Weighting):
             changed, slots[slot] = piece.apply(weights, reports, version, slots[slot], federation)
             check_weights(piece, changed, len(reports))
-            if fixed is None or piece.of_staleness or isinstance(piece, Normaliser):
+            if fixed is None or piece.reads == "staleness" or isinstance(piece, Normaliser):
                 weights = changed
         elif isinstance(piece, RecordingSelection):
             slots[slot] = piece.apply(reports, version, slots[slot])

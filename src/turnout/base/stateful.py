@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar
 
@@ -42,23 +42,27 @@ class Stateful(Piece, ABC):
         fresh = self.init(replace(after, num_clients=after.num_clients - before.num_clients, rates=None))
         return state | {name: torch.cat([state[name], fresh[name]]) for name in by_client}
 
-    client_rows: ClassVar[tuple[str, ...]] = ()
+    client_rows: ClassVar[tuple[str, ...] | None] = None
     """Names of state tensors with one row per client, where `apply` changes only reporting clients' rows in place.
 
-    The server takes a step before it knows whether the reports are finite, and undoes it if they are not, if the step
+    It is ``()`` if `apply` returns new tensors and changes no state tensor in place, and None if nothing is known. The
+    server takes a step before it knows whether the reports are finite, and undoes it if they are not, if the step
     overflows or if a piece raises an error. For that purpose it copies these rows, and the whole state of a piece that
     declares nothing.
     """
 
-    replaces_state: ClassVar[bool] = False
-    """True if `apply` returns new tensors and changes no state tensor in place."""
 
+class MutatesRows(ABC):
+    """A piece that changes rows of its state in place, and these are not those of the reporting clients."""
+
+    @abstractmethod
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
-        """Return the rows that `apply` changes in place, int64 by tensor name; None copies the whole state.
+        """Return the rows that `apply` changes in place, int64 by tensor name; None if they are unknown."""
 
-        Override it only if these rows are neither empty (`replaces_state`) nor those of `client_rows`.
-        """
-        if self.replaces_state:
-            return {}
-        known = {name: report.client for name in self.client_rows if name in state}
-        return known if known or not state else None
+
+def mutated_rows(piece: Stateful, report: Report, state: State) -> dict[str, np.ndarray] | None:
+    """Return the rows that `apply` of a piece changes in place, int64 by tensor name; None if they are unknown."""
+    if isinstance(piece, MutatesRows):
+        return piece.mutated_rows(report, state)
+    known = {name: report.client for name in piece.client_rows or () if name in state}
+    return known if known or not state or piece.client_rows == () else None

@@ -32,24 +32,19 @@ class Weighting(Stateful):
     slot: ClassVar[str] = "weighting"
     family = Family("weighting", "weightings", ("turnout.pieces.weighting",))
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "others"
+    reads: ClassVar[Literal["staleness", "timing", "own", "others"]] = "others"
     """The data that a weight depends on.
 
+    ``"staleness"``: no data, only the staleness of the report, so that the factor is the same for one version;
     ``"timing"``: no data, only the timing of participation; ``"own"``: the client's own data; ``"others"``: also the
-    data of other clients. Differential privacy bounds the first two.
+    data of other clients. Differential privacy bounds all but the last.
     """
 
     participation: ClassVar[Whose] = "others"
     """The clients whose participation changes a weight, in this round or in earlier ones."""
 
-    of_staleness: ClassVar[bool] = False
-    """True if its factor depends only on the staleness of a report, and so is the same for one version."""
-
     undoes_participation: ClassVar[bool] = False
     """True if it weights a client by the inverse of its participation rate. A chain has at most one such weighting."""
-
-    reads_steps: ClassVar[bool] = False
-    """True if it reads ``report.num_steps``, which clients in other languages need not report."""
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Return the new weights ``[B]`` and the new state; by default, the weights times `factors`.
@@ -71,11 +66,6 @@ class Weighting(Stateful):
         """
         raise NotImplementedError  # `Algorithm` refuses a weighting that defines neither method
 
-    @property
-    def has_factors(self) -> bool:
-        """True if it defines `factors`, so that updates can be summed as they arrive."""
-        return type(self).factors is not Weighting.factors
-
 
 class Normaliser(Weighting):
     """End a chain of weightings by dividing the weights. The papers differ in the divisor."""
@@ -83,12 +73,6 @@ class Normaliser(Weighting):
 
 class InformsClients(ABC):
     """A weighting that sends clients a part of its state with their task."""
-
-    informs: ClassVar[str] = (
-        "{piece} tells clients what depends on all reports so far, and with {pace} some of those are still under way when a "
-        "task is given"
-    )
-    """The reason why such a weighting needs rounds."""
 
     @abstractmethod
     def per_client_inputs(self, clients: np.ndarray, state: State, federation: Federation) -> State:
@@ -104,6 +88,11 @@ class KnownInAdvance(ABC):
     @abstractmethod
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """Return the factor of every client's weight in the next round, ``[N]``."""
+
+
+def has_factors(piece: Weighting) -> bool:
+    """Return whether a weighting defines `Weighting.factors`, so that updates can be summed as they arrive."""
+    return type(piece).factors is not Weighting.factors
 
 
 def check_weights(piece: Weighting, weights: Weights, num_reports: int) -> Weights:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.base import PoolsExamples
 from turnout.base.algorithm import Algorithm
 from turnout.cli import defaults, user_code
 from turnout.cli.options import Table, only, without
@@ -94,7 +95,7 @@ class Layers:
 
 def _is_of_clients(algorithm: Algorithm) -> bool:
     """Return whether an algorithm is compared by what it is worth to single clients."""
-    return algorithm.personal is not None or algorithm.selection.pools
+    return algorithm.personal is not None or isinstance(algorithm.selection, PoolsExamples)
 
 
 def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bool) -> Settings:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from turnout.base import Selection, enlarged_size
+from turnout.base.selection import enlarged
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
@@ -74,7 +75,7 @@ class SelectedCohorts(Cohorts):
             candidates = replace(candidates, available=lambda clients: available(clients) & may(clients, version))
         if choose.phase == "measure":
             return check_cohort(self.selection, self.selection.measuring(candidates), candidates, "measuring")
-        selection = self.selection if choose.factor == 1.0 else self.selection.enlarged(choose.factor)
+        selection = self.selection if choose.factor == 1.0 else enlarged(self.selection, choose.factor)
         candidates = replace(candidates, measured=self._measured, record=self._record())
         return check_cohort(selection, selection.select(candidates), candidates, "select")
 

@@ -13,12 +13,17 @@ from typing import Any
 from turnout.base import InformsClients, KeepingCorrection, Normaliser, Selection
 from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import Algorithm
+from turnout.base.selection import enlarged
 from turnout.core.checks import ConfigurationError
 from turnout.population import Everyone, Population
 from turnout.protocol.pace import Pace, Rounds
 from turnout.protocol.secure.masking import Masking
 
 _MEASURES = "{piece} measures before it chooses, for which the server would have to wait for everyone"
+_INFORMS = (
+    "{piece} tells clients what depends on all reports so far, and with {pace} some of those are still under way when a "
+    "task is given"
+)
 _KEEPS = (
     "{piece} corrects local steps by the server's mean of a vector ({keeps}) minus the client's own; these corrections "
     "cancel over all clients only if the mean has a single version, and {pace} may mix several (leave {piece} out)"
@@ -36,7 +41,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     _check_sizes(pace, algorithm)
     if pace.steps_are_rounds:
         if isinstance(pace, Rounds) and pace.over_selection != 1.0:
-            algorithm.selection.enlarged(pace.over_selection)
+            enlarged(algorithm.selection, pace.over_selection)
         return
     for piece, reason in _needs_rounds(algorithm):
         sums_groups = isinstance(piece, Aggregation) and piece.extra is not None and piece.extra.sums_groups
@@ -49,7 +54,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
 def _check_groups(algorithm: Algorithm) -> None:
     """Reject weights that are unknown when a group masks its updates, before other groups enter the step."""
     for piece in algorithm.weighting:
-        if isinstance(piece, Normaliser) or piece.of_staleness or piece.participation != "others":
+        if isinstance(piece, Normaliser) or piece.reads == "staleness" or piece.participation != "others":
             continue
         raise ConfigurationError(
             f"{type(piece).__name__} weighs a client by the participation of other clients, and the clients of a group "
@@ -195,7 +200,7 @@ def _needs_rounds(algorithm: Algorithm) -> Iterator[tuple[Any, str]]:
         elif isinstance(piece, KeepingCorrection):
             yield piece, _KEEPS.replace("{keeps}", ", ".join(algorithm.keeps))
         elif isinstance(piece, InformsClients):
-            yield piece, piece.informs
+            yield piece, _INFORMS
 
 
 def _of(piece: Any, reason: str, pace: Pace | None = None) -> str:

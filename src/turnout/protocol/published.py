@@ -63,7 +63,7 @@ class Published:
         self.data = plan is None
         self.participation = plan is None or plan.sampling is None
         self.time = self.data or (self.participation and not algorithm.local.traits.steps_by_examples)
-        public = all(piece.reads == "timing" for piece in algorithm.weighting)
+        public = all(piece.reads in ("staleness", "timing") for piece in algorithm.weighting)
         self.weights = self.data or (self.participation and public)
 
     def row(self, figures: Mapping[str, Any]) -> dict[str, Any]:

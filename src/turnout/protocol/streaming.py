@@ -136,7 +136,7 @@ def product_of_factors(
     good = np.ones(len(report), dtype=bool) if report.good is None else report.good
     product = to_device(good, state.params.device, torch.float64)
     for i, piece in enumerate(chain):
-        if grouped and piece.of_staleness:
+        if grouped and piece.reads == "staleness":
             continue
         factors = piece.factors(report, version, state.slots[f"weighting.{i}"], federation)
         factors = to_device(check_weights(piece, factors, len(report)), product.device)

@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from turnout.base import CountsSteps, LossTerm
+from turnout.base import CountsSteps, LossTerm, PoolsExamples
 from turnout.base.algorithm import Algorithm
 from turnout.base.client_step import client_step
+from turnout.base.stateful import mutated_rows
 from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
@@ -102,7 +103,7 @@ class SimulatedClients:
     def _timed(self, ids: np.ndarray) -> Clients:
         """Return clients with their speed and the size of their messages."""
         clients = self.workspace.clients(ids)
-        if self.algorithm.selection.pools:
+        if isinstance(self.algorithm.selection, PoolsExamples):
             clients = replace(clients, rows=np.zeros_like(ids), shards=self._pooled)
         return replace(clients, speed=self.speed, message_bytes=self.message_bytes)
 
@@ -134,7 +135,7 @@ class SimulatedClients:
         state = server.state.slots["aggregation"]
 
         def direction(tried: Report) -> torch.Tensor:
-            if aggregation.mutated_rows(tried, state) != {}:
+            if mutated_rows(aggregation, tried, state) != {}:
                 raise ConfigurationError(
                     f"behaviour: {type(aggregation).__name__} keeps the updates of every client, and trying an attack "
                     "would change its memory: use another attack than WorstCase"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base import FixedCohort
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import memory_budget
@@ -69,8 +70,8 @@ class Workspace:
 def usual_cohorts(experiment: Configuration) -> set[int]:
     """Return the numbers of clients that train together if all who are asked take part."""
     number, pace = experiment.data.num_clients, experiment.pace
-    size: Callable[[int], int] | None = getattr(experiment.algorithm.selection, "size", None)
-    selected = number if size is None else size(number)
+    selection = experiment.algorithm.selection
+    selected = selection.size(number) if isinstance(selection, FixedCohort) else number
     return {number, selected, *(getattr(pace, name) for name in ("buffer_size", "group_size") if hasattr(pace, name))}
 
 

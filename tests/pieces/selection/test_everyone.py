@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.pieces.selection import AllAvailable
 from turnout.population import Bernoulli
@@ -19,4 +20,4 @@ def test_no_available_client():
 
 
 def test_works_for_any_number_of_clients():
-    AllAvailable().check(1)
+    check_selection(AllAvailable(), 1)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import turnout as to
 from turnout.algorithms import ALGORITHMS
+from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.core.random import stream
 from turnout.pieces.selection import Uniform
@@ -119,8 +120,8 @@ def test_number_of_queried_clients_does_not_grow_with_the_population():
 
 def test_cohort_larger_than_the_federation_is_refused():
     with pytest.raises(ValueError, match=r"cohort_size: got 11, needed at most the number of clients, 10\. Write"):
-        Uniform(11).check(10)
-    Uniform(10).check(10)
+        check_selection(Uniform(11), 10)
+    check_selection(Uniform(10), 10)
 
 
 @pytest.mark.parametrize("cohort_size", [0, -1, 2.5, True])
@@ -173,5 +174,5 @@ def test_shares_and_everyone_are_enlarged():
     assert Uniform(0.5).enlarged(1.3).cohort_size == pytest.approx(0.65)
     assert Uniform(0.9).enlarged(1.3).cohort_size is None
     assert Uniform(None).enlarged(1.3).cohort_size is None
-    assert Uniform().enlarged(1.3).check(12) is None
+    assert check_selection(Uniform().enlarged(1.3), 12) is None
     assert Uniform(10).enlarged(1.3).cohort_size == 13

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout import ConfigurationError
+from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.pieces.local import StartGradient
 from turnout.pieces.selection import TwoCohorts, WithReplacement
@@ -103,7 +104,7 @@ def test_more_draws_than_clients_are_possible():
     cohort = WithReplacement(1000).select(candidates([1, 1, 1]))
     assert len(cohort) == 1000
     assert (np.bincount(cohort) > 250).all()
-    WithReplacement(1000).check(3)
+    check_selection(WithReplacement(1000), 3)
 
 
 def test_number_of_queried_clients_does_not_grow_with_the_population():

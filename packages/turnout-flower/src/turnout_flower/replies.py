@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict  # pyright: ignore[re
 from safetensors.torch import load
 
 from turnout.core.types import Report
+from turnout.pieces.weighting.local_steps import DivideByLocalSteps
 from turnout.protocol.counts import CountLimits
 from turnout_flower.arrays import Arrays
 from turnout_flower.loop import ORDER, example
@@ -65,7 +66,7 @@ def _body(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replie
         received = arrays.vector(arrays.tensors(model))  # in the types of the arrays
         record = next(iter(train.array_records.values()), ArrayRecord())
         delta = arrays.vector(record.to_torch_state_dict()) - received
-        if any(piece.reads_steps for piece in rule.algorithm.weighting):
+        if any(isinstance(piece, DivideByLocalSteps) for piece in rule.algorithm.weighting):
             num_steps = number(metrics, rule.steps)
     return report_body(_report(delta, number(metrics, rule.examples), num_steps, losses))
 

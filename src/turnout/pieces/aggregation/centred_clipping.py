@@ -43,7 +43,7 @@ class CentredClipping(Robust, name="centred_clipping"):
     Reference: Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
     """
 
-    replaces_state = True
+    client_rows = ()
 
     radius: float = 1.0
     iterations: int = 1

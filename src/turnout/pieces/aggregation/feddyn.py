@@ -51,7 +51,7 @@ class FedDyn(Aggregation, name="feddyn"):
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
 
-    replaces_state = True
+    client_rows = ()
     controls = Controls(mirrors_clients=True)
     only_sums = True
 

@@ -75,7 +75,7 @@ class LowRank(Aggregation):
             of which both factors are trained and shared.
     """
 
-    replaces_state = True
+    client_rows = ()
 
     reads = frozenset({"model"})
     needs_rounds = (

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from turnout.base import Slots, Weighting
+from turnout.base import ScalesByReports, Slots, Weighting
 from turnout.base.compression import Compression
 from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.checks import ConfigurationError
@@ -123,7 +123,7 @@ def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:
 
 def check_maskable(algorithm: Slots, name: str = "SecureSum") -> None:
     """Raise an error for algorithms that read more than one sum of updates; `name` is the piece in the message."""
-    if algorithm.server.of_reports:
+    if isinstance(algorithm.server, ScalesByReports):
         raise ConfigurationError(
             f"{name}: {type(algorithm.server).__name__} reads the norm of every update, and the server receives no "
             "single one"

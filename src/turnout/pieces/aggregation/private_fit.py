@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from turnout.base import Slots
+from turnout.base import ScalesByReports, ShortensSteps, Slots
+from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.guard.clip_controls import ClipControls
 from turnout.pieces.selection.poisson import Poisson
@@ -19,12 +20,12 @@ from turnout.pieces.weighting.normalise import ByOneNumber
 def check_sums(algorithm: Slots, control_norm: float | None) -> None:
     """Raise an error if the server reads anything about clients' data but noised sums."""
     _check_controls(algorithm, control_norm)
-    if algorithm.selection.reads_data:
+    if reads_data(algorithm.selection):
         raise ConfigurationError(
             f"PrivateSum: {type(algorithm.selection).__name__} selects the cohort by measurements of clients' data, so "
             "the cohort itself reveals them, and noise in the sum does not hide that"
         )
-    if algorithm.server.of_reports:
+    if isinstance(algorithm.server, ScalesByReports):
         raise ConfigurationError(
             f"PrivateSum: {type(algorithm.server).__name__} reads the norm of every update, which has no noise"
         )
@@ -149,7 +150,8 @@ def _of_earlier_rounds(algorithm: Slots) -> str | None:
     """Return the name of the first piece that makes contributions depend on earlier participation; None without."""
     *chain, _ = algorithm.weighting
     remembers = (
-        *((piece, piece.participation != "none") for piece in (*chain, algorithm.server)),
+        *((piece, piece.participation != "none") for piece in chain),
+        (algorithm.server, isinstance(algorithm.server, ShortensSteps) and algorithm.server.shortens),
         (algorithm.personal, algorithm.personal is not None),
         *((piece, bool(piece.memory(1, torch.float32))) for piece in (*algorithm.guard, *algorithm.corrections)),
         *((piece, True) for piece in algorithm.keeping),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.base import Weights, WithState
+from turnout.base import MutatesRows, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.distributed.sums import OnlySums
@@ -21,7 +21,7 @@ from turnout.privacy.ranges import BOUNDS
 
 
 @dataclass(frozen=True)
-class PrivateSum(PrivateRelease, name="private_sum"):
+class PrivateSum(PrivateRelease, MutatesRows, name="private_sum"):
     """Clip the update of each client, sum, and add Gaussian noise (DP-FedAvg), for client-level differential privacy.
 
     Delta_b is the update of report b, ``[P]``, w_b its weight, C the clipping norm, z the noise multiplier, y_t

@@ -43,7 +43,7 @@ class RecentModels(Aggregation, name="recent_models"):
     2404.11015).
     """
 
-    replaces_state = True
+    client_rows = ()
 
     reads = frozenset({"model", "offset"})
     only_sums = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.base import Normaliser, Slots
+from turnout.base import AddsDirection, Normaliser, Slots
 from turnout.core.checks import ConfigurationError
 
 
@@ -23,7 +23,7 @@ def needs_single_draws(algorithm: Slots, why: str) -> None:
 
 def needs_whole_step(algorithm: Slots, name: str) -> None:
     """Raise an error for a server step other than ``x + u``, with which the model is not the one that `name` determines."""
-    if not algorithm.server.adds_direction:
+    if not (isinstance(algorithm.server, AddsDirection) and algorithm.server.lr == 1.0):
         raise ConfigurationError(
             f"{name} determines the model after the step, and {type(algorithm.server).__name__} would move it elsewhere: "
             "leave server_lr at 1.0, and leave out other server optimizers"

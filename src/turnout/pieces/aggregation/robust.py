@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
+from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
@@ -103,7 +104,7 @@ class Robust(Aggregation):
                     f"{type(piece).__name__} {why}, and {name} does not prevent that: use weights that depend only on a "
                     "client's own report"
                 )
-        if algorithm.selection.reads_data:
+        if reads_data(algorithm.selection):
             raise ConfigurationError(
                 f"{name} requires that most reports are honest, and {type(algorithm.selection).__name__} chooses the cohort "
                 "by clients' measurements, so attackers can fill it: use Uniform"

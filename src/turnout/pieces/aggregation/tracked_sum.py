@@ -42,7 +42,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     participation is attainable", NeurIPS 2025 (arXiv 2503.20117).
     """
 
-    replaces_state = True
+    client_rows = ()
     controls = Controls(mirrors_clients=True, adds_up=True)
     only_sums = True
     acts_alone = True

@@ -7,22 +7,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import torch
 
 from turnout.base import MemoryShapes
-from turnout.base.compression import Compression
+from turnout.base.compression import Compression, OfShapes
 from turnout.core.checks import count
 from turnout.core.random import fold, normal
 from turnout.core.types import State
-from turnout.engine.cohort import Clients
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class PowerSgd(Compression, name="power_sgd"):
+class PowerSgd(Compression, OfShapes, name="power_sgd"):
     """Compress the update of each matrix to two low-rank factors by a step of power iteration (PowerSGD, Algorithm 1).
 
     A matrix M ``[n, m]`` of the update is sent as its factors P ``[n, r]`` and Q ``[m, r]``::
@@ -68,9 +66,6 @@ class PowerSgd(Compression, name="power_sgd"):
 
     rank: int = 1
 
-    shapes: ClassVar[Shapes] = ()
-    """Shapes of the parameters that vectors hold, set by `for_shapes`."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         count("rank", self.rank)
@@ -80,10 +75,6 @@ class PowerSgd(Compression, name="power_sgd"):
         result = copy.copy(self)
         object.__setattr__(result, "shapes", shapes)
         return result
-
-    def for_clients(self, clients: Clients) -> PowerSgd:
-        """Return the same compression for the model of these clients."""
-        return self if self.shapes else self.for_shapes(clients.objective.layout.shared_shapes)
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: Shapes = ()) -> MemoryShapes:
         """Return the shapes of the error e and of the last Q, in the type in which Q is computed."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from turnout.base import Correction, Local, Slots
+from turnout.base import Correction, Local, Slots, TrainsBeside
 from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.lanes import Lanes
@@ -16,7 +16,7 @@ from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 
 
 @dataclass(frozen=True)
-class Ditto(WholeModel, name="ditto"):
+class Ditto(WholeModel, TrainsBeside, name="ditto"):
     """Train a personal model of each client close to the shared model (Ditto).
 
     Client k minimises ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its training loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.base import Correction, Local, Slots
+from turnout.base import Correction, CorrectsColumns, Local, Slots
 from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.pieces.personalization.base import OnOwnPart
@@ -16,7 +16,7 @@ TUNES = ("all", "head")
 
 
 @dataclass(frozen=True)
-class Frozen(PartialModel, name="frozen"):
+class Frozen(PartialModel, CorrectsColumns, name="frozen"):
     """Freeze a part of the model at its initial values, and train and send only the rest (FedBABU).
 
     The model has a frozen part v, the head by default, and a shared part u, the body. Federated training updates u,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.base import Correction, Local, Personalization, Slots
+from turnout.base import Correction, CorrectsColumns, Local, Personalization, Slots
 from turnout.base.tuning import tuning_rule
 from turnout.core.checks import ConfigurationError, positive, probability
 from turnout.core.device import to_device
@@ -82,7 +82,7 @@ class PartialModel(Personalization):
 
 
 @dataclass(frozen=True)
-class Personal(PartialModel, name="personal"):
+class Personal(PartialModel, CorrectsColumns, name="personal"):
     """Keep some parameters of the model personal, and train them with the shared ones (FedAvg-P, Algorithm 1).
 
     The model has a shared part u and a personal part v_i at each of n clients. With the loss f_i of client i, the
@@ -150,6 +150,13 @@ class Personal(PartialModel, name="personal"):
                 f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd, or lr_factor=1"
             )
         super().fits(algorithm)
+
+    def split(
+        self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
+    ) -> tuple[Report, torch.Tensor]:
+        """Return the report without the personal part, and `outer_lr` times the update of the personal part."""
+        report, update = super().split(report, num_shared, start, row)
+        return report, update if self.outer_lr == 1.0 else self.outer_lr * update
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits its personal part, with the shared part frozen."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.base import Selection
+from turnout.base import Enlargeable, TakesAll
 from turnout.core.candidates import Candidates
 
 
 @dataclass(frozen=True)
-class AllAvailable(Selection, name="all_available"):
+class AllAvailable(TakesAll, Enlargeable, name="all_available"):
     """Select all available clients.
 
     The availability of all N clients is looked up, since the size of the cohort grows with N anyway.
@@ -23,8 +23,6 @@ class AllAvailable(Selection, name="all_available"):
     """
 
     needs_rounds = None
-
-    takes_all = True
 
     def enlarged(self, factor: float) -> AllAvailable:
         """Return the same selection, which is already the largest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.base import Selection
+from turnout.base import FixedCohort, Selection
 from turnout.core.checks import count, is_finite, refuse
 
 
@@ -47,7 +47,7 @@ def size_of(size: Size, num_clients: int) -> int:
 
 
 @dataclass(frozen=True)
-class FixedSize(Selection):
+class FixedSize(Selection, FixedCohort):
     """Select `cohort_size` of the available clients, or all of them if fewer are available.
 
     Args:
@@ -66,14 +66,3 @@ class FixedSize(Selection):
     def size(self, num_clients: int) -> int:
         """Return the number of clients in a round."""
         return size_of(self.cohort_size, num_clients)
-
-    def check(self, num_clients: int) -> None:
-        """Raise an error if the federation has fewer clients than a cohort, or as `Selection.check` does."""
-        super().check(num_clients)
-        if self.size(num_clients) > num_clients:
-            raise refuse(
-                "cohort_size",
-                given=self.cohort_size,
-                needed=f"at most the number of clients, {num_clients}",
-                instead=f"Write cohort_size={num_clients}, or None for all clients",
-            )

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.base import Selection, Slots
+from turnout.base import PoolsExamples, Slots
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 
 
 @dataclass(frozen=True)
-class OnePlace(Selection, name="one_place"):
+class OnePlace(PoolsExamples, name="one_place"):
     """Train in one place, which holds the examples of all clients: a baseline without federation.
 
     Each round is one task on the pooled training examples, whose minibatches are drawn from all of them. Its update is
@@ -29,11 +29,10 @@ class OnePlace(Selection, name="one_place"):
     """
 
     needs_simulation = "the examples of all clients are in one place, and those of real clients stay with them"
-    pools = True
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for pieces that act on single clients."""
-        pieces = [algorithm.personal, *algorithm.guard, *(piece for piece in algorithm.corrections if piece.keeps)]
+        pieces = [algorithm.personal, *algorithm.guard, *algorithm.keeping]
         aggregation = algorithm.aggregation
         pieces += [] if aggregation.family.name_of(type(aggregation)) == "weighted_sum" else [aggregation]
         if names := " and ".join(type(piece).__name__ for piece in pieces if piece is not None):

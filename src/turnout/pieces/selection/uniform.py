@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.base import enlarged_size
+from turnout.base import Enlargeable, enlarged_size
 from turnout.core.candidates import Candidates
 from turnout.pieces.selection.draws import first_available
 from turnout.pieces.selection.fixed_size import FixedSize
 
 
 @dataclass(frozen=True)
-class Uniform(FixedSize, name="uniform"):
+class Uniform(FixedSize, Enlargeable, name="uniform"):
     """Select `cohort_size` of the available clients uniformly at random without replacement, or all if fewer are available.
 
     Clients are asked for their availability in a random order, a function of (seed, round) alone, until enough are

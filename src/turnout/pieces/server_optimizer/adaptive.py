@@ -42,7 +42,7 @@ class Adaptive(Server):
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021.
     """
 
-    replaces_state = True
+    client_rows = ()
     trusts = ("max_norm", "takes short steps for long after a single large update")
 
     lr: float | Schedule = 0.01

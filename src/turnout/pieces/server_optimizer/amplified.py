@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Server, WithState
+from turnout.base import Server, StepsAlone, WithState
 from turnout.core.checks import count, positive
 from turnout.core.types import Federation, State
 
 
 @dataclass(frozen=True)
-class Amplified(Server, name="amplified"):
+class Amplified(Server, StepsAlone, name="amplified"):
     """Take a plain step in every round, and amplify the progress of each period of rounds (amplified FedAvg).
 
     ``x <- x + u`` in every round, and ``x <- x_0 + gamma (x - x_0)`` at the end of every period of P rounds. Here x is
@@ -44,7 +44,7 @@ class Amplified(Server, name="amplified"):
     data: a new communication-efficient algorithm and analysis", NeurIPS 2024.
     """
 
-    replaces_state = True
+    client_rows = ()
 
     period: int = 10
     gamma: float = 1.5

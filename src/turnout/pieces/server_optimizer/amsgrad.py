@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from turnout.base import Server, Whose, WithState
+from turnout.base import Server, ShortensSteps, WithState
 from turnout.core.checks import count, decay, known_name
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, Report, State
@@ -18,7 +18,7 @@ DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
 
 
 @dataclass(frozen=True)
-class ServerAmsgrad(Server, name="amsgrad"):
+class ServerAmsgrad(Server, ShortensSteps, name="amsgrad"):
     """Take a step of AMSGrad, with a smaller step size if reports are very stale (FADAS).
 
     With the model x and the direction u, i.e. the aggregated update::
@@ -60,7 +60,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
     Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
 
-    replaces_state = True
+    client_rows = ()
     trusts = ("max_norm", "takes short steps for good after a single large update")
 
     lr: float | Schedule = 0.01
@@ -85,9 +85,9 @@ class ServerAmsgrad(Server, name="amsgrad"):
         return {"m": zero, "v": zero.clone(), "v_max": zero.clone(), "steps": torch.tensor(0)}
 
     @property
-    def participation(self) -> Whose:
-        """The clients whose participation changes the step: all clients if the step size depends on delays."""
-        return "none" if self.delays == "ignored" else "others"
+    def shortens(self) -> bool:
+        """True if the step size depends on delays."""
+        return self.delays != "ignored"
 
     def shortened(self, report: Report, version: int) -> float:
         """Return ``eta_t / eta``."""

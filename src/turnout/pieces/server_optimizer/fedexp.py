@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Server, Slots, Weights, WithState
+from turnout.base import ScalesByReports, Server, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Report, State
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 
 
 @dataclass(frozen=True)
-class FedExP(Server, name="fedexp"):
+class FedExP(Server, ScalesByReports, name="fedexp"):
     """Take a step whose size grows with the disagreement of the updates (FedExP).
 
     ``x <- x + eta u``, where ``eta = max(1, mean_b ||Delta_b||^2 / (2 (||mean_b Delta_b||^2 + epsilon)))``. Here x is

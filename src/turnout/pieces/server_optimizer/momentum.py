@@ -40,7 +40,7 @@ class ServerMomentum(Server, name="momentum"):
     classification", 2019, section 4.3.
     """
 
-    replaces_state = True
+    client_rows = ()
 
     lr: float | Schedule = 0.3
     beta: float = 0.9

@@ -59,7 +59,7 @@ class ServerNesterov(Server, name="nesterov"):
     "Asynchronous local-SGD training for language modeling", 2024.
     """
 
-    replaces_state = True
+    client_rows = ()
 
     lr: float | Schedule = 0.7
     beta: float = 0.9

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Server, WithState
+from turnout.base import AddsDirection, Server, WithState
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import State
 
 
 @dataclass(frozen=True)
-class ServerSgd(Server, name="sgd"):
+class ServerSgd(Server, AddsDirection, name="sgd"):
     """Take a step of constant or scheduled size along the aggregated update.
 
     ``x_{t+1} = x_t + eta u``, where x_t is the model, u is the direction, i.e. the aggregated update, and eta is the
@@ -34,11 +34,6 @@ class ServerSgd(Server, name="sgd"):
 
     def __post_init__(self) -> None:
         check_step_size("server_lr", self.lr)
-
-    @property
-    def adds_direction(self) -> bool:
-        """True if its step is ``x + u`` in every round."""
-        return self.lr == 1.0
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Return the model after a step along the direction, and the state."""

@@ -53,9 +53,8 @@ class ByStaleness(Weighting, name="by_staleness"):
     learning with buffered asynchronous aggregation", AISTATS 2022, section 5.
     """
 
-    reads = "timing"
+    reads = "staleness"
     participation = "own"
-    of_staleness = True
 
     rule: Rule = "polynomial"
     exponent: float = 0.5

@@ -37,7 +37,7 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     ICLR 2024.
     """
 
-    replaces_state = True
+    client_rows = ()
 
     reads = "timing"
     participation = "none"

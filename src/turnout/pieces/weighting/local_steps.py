@@ -38,8 +38,6 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     NeurIPS 2020 (eq. 6 for plain local SGD).
     """
 
-    reads_steps = True
-
     def fits(self, algorithm: Slots) -> None:
         """Raise an error unless local training is plain SGD, whose gradients in a round have equal weights."""
         local = algorithm.local

@@ -25,7 +25,7 @@ class NoisyDivisor(ByOneNumber):
     State: ``releases []``, the number of noised sums so far, int64. It is the key of the noise of the next sum.
     """
 
-    replaces_state = True
+    client_rows = ()
     divisor_is_public = True
     factors = Weighting.factors  # undefined: the bound scales each report by a factor of its own
 

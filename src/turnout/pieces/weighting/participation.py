@@ -9,14 +9,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-from turnout.base import KnownInAdvance, Weighting, Weights, WithState
+from turnout.base import KnownInAdvance, MutatesRows, Weighting, Weights, WithState
 from turnout.base.per_client import check_lengths
 from turnout.core.checks import count, positive, refuse
 from turnout.core.types import Federation, Report, State
 
 
 @dataclass(frozen=True)
-class Participation(Weighting, KnownInAdvance, name="participation"):
+class Participation(Weighting, KnownInAdvance, MutatesRows, name="participation"):
     """Weight each report by the mean of its client's participation intervals, cut off at K (FedAU, Algorithm 2).
 
     ``w_b <- w_b omega_t^b``, where w_b is the weight of report b, and omega_t^b estimates the inverse of the

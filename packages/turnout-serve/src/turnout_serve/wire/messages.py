@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.base.algorithm import Algorithm
-from turnout.base.compression import Compression, code_bytes, nth
+from turnout.base.compression import Compression, code_bytes, nth, row_keys, shaped
 from turnout.core.types import Report, State, Task
 from turnout.engine.objective import Objective
 from turnout.protocol.counts import CountLimits
@@ -43,7 +43,7 @@ class Coding:
         last, layout = algorithm.guard[-1] if algorithm.guard else None, objective.layout
         if not isinstance(last, Compression):
             return None
-        return cls(last.for_shapes(layout.shared_shapes), seed, layout.num_shared, objective.initial.dtype)
+        return cls(shaped(last, lambda: layout.shared_shapes), seed, layout.num_shared, objective.initial.dtype)
 
     def again(self, report: Report, task: Task) -> Report:
         """Return a report that was changed after its guards, compressed again."""
@@ -81,7 +81,9 @@ class Coding:
         return vectors, code_bytes(codes)
 
     def _keys(self, clients: np.ndarray, draws: np.ndarray) -> torch.Tensor:
-        return self.compression.keys(self.seed, draws.astype(np.int64), clients.astype(np.int64), torch.device("cpu"))
+        return row_keys(
+            self.compression, self.seed, draws.astype(np.int64), clients.astype(np.int64), torch.device("cpu")
+        )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from turnout.base.algorithm import Algorithm
+from turnout.base.selection import check_selection
 from turnout.core.checks import ConfigurationError
 from turnout.core.system import memory_bytes
 from turnout.core.types import Adapter, Federation, State
@@ -142,7 +143,7 @@ class RunSetting:
             ConfigurationError: if the algorithm cannot begin with so few, or its state does not fit for so many.
         """
         algorithm = self.algorithm
-        algorithm.selection.check(min_clients)
+        check_selection(algorithm.selection, min_clients)
         self.pace.bind(min_clients, algorithm)
         first = _bytes(algorithm, self.initial, self.federation(min_clients))
         try:
