@@ -16,7 +16,7 @@ class Forgotten(Contrastive):
     """Begins with a correction that is no term of the loss."""
 
     def begin(self, task, memory, clients, lanes):
-        return to.local.Prox(self.mu)  # pyright: ignore[reportReturnType]
+        return to.local.Prox(self.mu)
 
 
 class Slopeless(to.pieces.LossTerm):
