@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from turnout import load
 from turnout.cli import user_code
 from turnout.cli.app import app
+from turnout.cli.compare import planned
 from turnout.cli.settings import Settings
 from turnout.comparison.folders import load_record
 from turnout.core.checks import ConfigurationError
@@ -202,3 +203,23 @@ def test_short_names_are_distinct() -> None:
         user_code.named(["a.py:fedbuff"])
     with pytest.raises(ConfigurationError, match=r"b\.py:mine: there is another algorithm called mine"):
         user_code.named(["a.py:mine", "b.py:mine"])
+
+
+def test_settings_of_a_recipe_have_the_name_that_it_is_compared_by(
+    turnout: Callable[..., Any], small: tuple[str, ...]
+) -> None:
+    """Also in a sweep and as an axis, beside algorithms to which they do not apply."""
+    words = (EXAMPLE, "fedbuff", f"{EXAMPLE}.local.lr=0.03", f"{EXAMPLE}.power=3", "pace=buffered")
+    _, plan = planned(words, [{}, {}])
+    assert plan["patient"].algorithm().local.lr == 0.03  # type: ignore[attr-defined]
+    assert repr(plan["patient"].algorithm().weighting[0]) == "Patience(power=3.0)"
+    assert plan["fedbuff"].algorithm().local.lr != 0.03  # type: ignore[attr-defined]
+    call = ("--grid", f"algorithm=fedbuff,{EXAMPLE}", "--grid", f"{EXAMPLE}.local.lr=0.03,0.07", f"{EXAMPLE}.power=3")
+    found = turnout("sweep", *call, *small, "pace=buffered", "pace.buffer_size=3", "--rounds", 2, "--seeds", 1,
+                    "--jobs", 1, "--folder", "swept", "--quiet")  # fmt: skip
+    assert found.exit_code == 0, found.output
+    settings = [json.loads(path.read_text("utf-8")) for path in Path("swept").glob("*/seed-0/settings.json")]
+    lrs = {(user_code.short(table["algorithm"]["name"]), table["local"]["lr"]) for table in settings}
+    assert {("patient", 0.03), ("patient", 0.07)} <= lrs
+    assert {lr for name, lr in lrs if name == "fedbuff"}.isdisjoint({0.03, 0.07})
+    assert all(table["algorithm"].get("power") == 3 for table in settings if "patient" in table["algorithm"]["name"])

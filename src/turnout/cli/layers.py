@@ -18,6 +18,9 @@ from turnout.core.checks import ConfigurationError
 _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
 """Matches the names between dots, including empty ones; a piece in a file, ``also.FILE.py:NAME``, is a single name."""
 
+_OWN = re.compile(r"(?!also\.)[^=]*?\.py:(\w+)\.(.+)")
+"""Matches a setting of an algorithm in a file, ``FILE.py:NAME.SETTING``."""
+
 _DEEPEST, _MOST_VALUES = 20, 1_000_000
 """The greatest depth of nested settings, and the largest number of values at one level."""
 _SHOWN = 80  # characters of a malformed value
@@ -60,7 +63,7 @@ def refuse_keys(layers: Collection[Mapping[str, Any]], what: str, instead: Mappi
 def override(text: str) -> Table:
     """Read ``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; see `value_of` for the value."""
     path, equals, value = text.partition("=")
-    keys = [key.strip() for key in _KEYS.findall(path)]
+    keys = keys_of(path)
     if not equals and (flag := flag_of(text)):
         raise ConfigurationError(f"{text!r} is the name of a piece, and settings are key=value: write {flag}")
     if not equals or not all(keys):
@@ -68,6 +71,17 @@ def override(text: str) -> Table:
     if len(keys) > _DEEPEST:
         raise ConfigurationError(f"override {text[:40]!r}...: needed key=value, such as local.lr=0.05")
     return nested(keys, value_of(value.strip(), path.strip()))
+
+
+def keys_of(path: str) -> list[str]:
+    """Return the names of nested tables in a setting: ``local.lr``, or ``FILE.py:NAME.local.lr`` of one's own algorithm.
+
+    >>> keys_of("local.lr"), keys_of("examples/mine.py:patient.local.lr")
+    (['local', 'lr'], ['algorithms', 'patient', 'local', 'lr'])
+    """
+    if own := _OWN.match(path.strip()):
+        return ["algorithms", own[1], *keys_of(own[2])]
+    return [key.strip() for key in _KEYS.findall(path)]
 
 
 def nested(keys: Sequence[str], value: Any) -> Any:

@@ -19,7 +19,7 @@ BEST = "best.toml"
 
 def settings_of(under: Sequence[Table], algorithm: str | None, name: str, point: Mapping[str, Any]) -> Settings:
     """Return the settings of one point."""
-    values = [layers.nested(axis.split("."), value) for axis, value in point.items() if axis != "algorithm"]
+    values = [layers.nested(layers.keys_of(axis), value) for axis, value in point.items() if axis != "algorithm"]
     whole = Layers.of([*under, *values, {"name": name}])
     recipe = point.get("algorithm", algorithm)
     try:

@@ -78,7 +78,7 @@ class Layers:
         layers: list[Table] = [{"name": user_code.short(name)}]
         paces: list[Table] = []
         for i, (common, single) in enumerate(zip(self.common, self.single, strict=True)):
-            table = single.get(name, {})
+            table = {**single.get(user_code.short(name), {}), **single.get(name, {})}
             paces += [only(table, ("pace",))] if "pace" in table else []
             layers += [common, only(table, _PARTS)]
             options = without(table, ("algorithm", "pace", *_PARTS))
