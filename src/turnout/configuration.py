@@ -40,6 +40,10 @@ from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
 def _instead(name: str, value: object) -> str:
     """Return what to write in place of a value of the wrong type."""
     if name == "data":
+        if isinstance(value, tuple) and 2 <= len(value) <= 3:
+            clients = ", client_ids=clients" if len(value) == 3 else ""
+            partition = "" if len(value) == 3 else "to.partition.Iid(), num_clients=10"
+            return f"to.data.from_arrays(x, y{clients}).split({partition})"
         return "data.split(...) to give a source to clients"
     if name == "pace":
         return "Rounds() or Buffered(buffer_size=10)"

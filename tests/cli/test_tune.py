@@ -37,6 +37,10 @@ def test_tuned_comparison_is_that_of_the_written_file(turnout: Turnout, small: S
     assert "<h2 id" in page
     assert ">Tuning</h2>" in page
     assert f"{choices['fedau']['updates']:,}" in page
+    reported = turnout("report", "runs/tuned", "--output", "later.html")
+    assert reported.exit_code == 0, reported.output
+    assert ">Tuning</h2>" in Path("later.html").read_text()
+    assert f"{choices['fedau']['updates']:,}" in Path("later.html").read_text()
     again = turnout("compare", "--config", "runs/tuned/tuned.toml", "--folder", "runs/again", "--jobs", 1, "--quiet")
     assert again.exit_code == 0, again.output
     for run in Path("runs/tuned").rglob("rounds.parquet"):

@@ -12,7 +12,7 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data import ImageFolder
+from turnout.data import Iid, ImageFolder, from_dataset, from_images
 
 Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install pillow")
 
@@ -82,3 +82,30 @@ def test_folder_without_images_is_refused(photos: Path, tmp_path: Path, monkeypa
         ConfigurationError, match="reading images needs Pillow, which is not installed: pip install 'pillow'"
     ):
         ImageFolder(photos, size=4)
+
+
+def test_folders_of_classes_are_a_source_that_a_partition_splits(tmp_path: Path) -> None:
+    for name, values in {"cat/ann_1": 10, "cat/bob_1": 20, "dog/ann_2": 30, "dog/bob_2": 40}.items():
+        path = tmp_path / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (6, 6), (values, values, values)).save(path)
+    source = from_images(tmp_path, size=4)
+    assert (source.x.shape, source.y.tolist()) == ((4, 3, 4, 4), [0, 0, 1, 1])
+    assert source.x[:, 0, 0, 0].tolist() == [10, 20, 30, 40]
+    assert source.split(Iid(), num_clients=2, test_fraction=0.0).num_clients == 2
+    natural = from_images(tmp_path, size=4, client=lambda path: path.stem.split("_")[0]).split(test_fraction=0.0)
+    assert natural.client_names == ("ann", "bob")
+    with pytest.raises(
+        DataError, match=r"needed files such as CLIENT/CLASS/1.png; to.data.from_images\(.*, size=4\) reads CLASS/1"
+    ):
+        ImageFolder(tmp_path, size=4)
+    with pytest.raises(DataError, match=r"holds no images: needed files such as CLASS/1.png"):
+        from_images(tmp_path / "nowhere", size=4)
+
+
+def test_a_dataset_of_triples_says_what_to_write() -> None:
+    triples = [(torch.zeros(2), 0, "ann"), (torch.zeros(2), 1, "bob")]
+    with pytest.raises(
+        ConfigurationError, match=r"is a tuple of 3, needed .* write to.data.from_arrays\(x, y, client_ids=clients\)"
+    ):
+        from_dataset(triples)

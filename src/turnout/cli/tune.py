@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from turnout.cli import layers
@@ -16,11 +17,13 @@ from turnout.cli.settings import Settings
 from turnout.cli.user_code import member
 from turnout.cli.variants import Layers
 from turnout.comparison.run import Listener, Resources
+from turnout.comparison.tune import FILE as CHOICES
 from turnout.comparison.tune import Tune
 from turnout.comparison.tuning import Tuned
 from turnout.core.checks import ConfigurationError
 from turnout.experiment import Experiment
 from turnout.record import storage
+from turnout.record.contents import damaged
 from turnout.results.terminal import TextTable
 
 STEPS = ("server_lr", "gamma", "global_lr")
@@ -112,6 +115,19 @@ def table_of(tuned: Mapping[str, Tuned]) -> TextTable:
 
 HEADINGS = ("algorithm", "chosen (searched range)", "validation", "client updates")
 """The columns of the table of searches."""
+
+
+def lines_in(folders: Iterable[Path], names: Collection[str]) -> list[list[str]]:
+    """Return the lines of the tables of searches in folders of comparisons, of the algorithms of these names."""
+    lines = []
+    for path in (folder / CHOICES for folder in folders):
+        if path.exists():
+            content = storage.read_json(path, instead="run turnout compare --tune again")
+            try:
+                lines += lines_of({name: Tuned(**values) for name, values in content.items() if name in names})
+            except (TypeError, KeyError, ValueError, AttributeError) as error:
+                raise damaged(path, error) from error
+    return lines
 
 
 def lines_of(tuned: Mapping[str, Tuned]) -> list[list[str]]:

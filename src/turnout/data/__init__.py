@@ -22,6 +22,7 @@ from turnout.data.huggingface import from_huggingface as from_huggingface
 from turnout.data.idx import fashion_mnist as fashion_mnist
 from turnout.data.idx import mnist as mnist
 from turnout.data.images import ImageFolder as ImageFolder
+from turnout.data.images import from_images as from_images
 from turnout.data.instructions import from_instructions as from_instructions
 from turnout.data.instructions import instructions as instructions
 from turnout.data.leaf import femnist as femnist

@@ -187,8 +187,11 @@ def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
     for i in range(len(dataset)):
         pair = dataset[i]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
+            three = isinstance(pair, tuple | list) and len(pair) == 3
+            given = f"{type(pair).__name__}{f' of {len(pair)}' if isinstance(pair, tuple | list) else ''}"
             raise ConfigurationError(
-                f"example {i} of the dataset is {type(pair).__name__}, needed an (input, target) pair"
+                f"example {i} of the dataset is a {given}, needed an (input, target) pair"
+                + (": of (input, target, client), write to.data.from_arrays(x, y, client_ids=clients)" if three else "")
             )
         pairs.append(pair)
     x = stack_examples(x for x, _ in pairs)

@@ -14,9 +14,11 @@ import torch
 
 from turnout.core.checks import DataError, count
 from turnout.core.extras import imported
+from turnout.data.arrays import from_arrays
 from turnout.data.client_ids import different_names
 from turnout.data.names import note_classes
 from turnout.data.pixels import byte_pixels, mode_of
+from turnout.data.source import Source
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 
@@ -77,7 +79,9 @@ class ImageFolder:
             if path.suffix.lower() in _ENDINGS:
                 files.setdefault(path.parts[-3], []).append(path)
         if not files:
-            raise DataError(f"{root} holds no images: needed files such as CLIENT/CLASS/1.png")
+            classes_only = any(path.suffix.lower() in _ENDINGS for path in root.glob("*/*"))
+            instead = f"; to.data.from_images({str(root)!r}, size={size}) reads CLASS/1.png" if classes_only else ""
+            raise DataError(f"{root} holds no images: needed files such as CLIENT/CLASS/1.png{instead}")
         self._files = list(files.values())
         self.clients = tuple(files)
         different_names(f"{root}: clients", self.clients)
@@ -103,6 +107,50 @@ class ImageFolder:
 
     def _decoded(self, path: Path) -> np.ndarray:
         return decoded(path, self._size, self._mode, str(path))
+
+
+def from_images(
+    folder: str | os.PathLike[str],
+    size: int,
+    *,
+    colours: int = 3,
+    client: Callable[[Path], object] | None = None,
+    threads: int = 2,
+    name: str = "images",
+) -> Source:
+    """Make a source from images in ``FOLDER/CLASS/NAME.png``, the layout of `torchvision.datasets.ImageFolder`.
+
+    The classes are the folders in sorted order. Images of any mode of Pillow become uint8 ``[n, C, size, size]``, in memory.
+
+    Args:
+        folder: the folder with a folder for each class.
+        size: height and width to which images are scaled.
+        colours: 3, or 1 for grey.
+        client: a function from the path of an image to its client, such as ``lambda path: path.stem.split("_")[0]``; None for
+            a partition in `split`, such as ``Dirichlet(0.1)``.
+        threads: number of threads for decoding.
+        name: name of the data in reports.
+
+    Raises:
+        ConfigurationError: if the size is below 1, the number of colours is neither 1 nor 3, or Pillow is not installed.
+        DataError: if there are no images, or a file cannot be decoded.
+    """
+    count("size", size)
+    count("threads", threads)
+    mode, root = mode_of(colours), Path(folder)
+    files = [path for path in sorted(root.glob("*/*")) if path.suffix.lower() in _ENDINGS]
+    if not files:
+        raise DataError(f"{root} holds no images: needed files such as CLASS/1.png")
+    classes = sorted({path.parent.name for path in files})
+    different_names(f"{root}: classes", classes)
+    note_classes("folders of classes", tuple(classes))
+    with ThreadPoolExecutor(threads) as pool:
+        pixels = list(pool.map(lambda path: decoded(path, size, mode, str(path)), files))
+    labels = torch.tensor([classes.index(path.parent.name) for path in files])
+    owners = None if client is None else [str(client(path)) for path in files]
+    return from_arrays(
+        torch.from_numpy(np.stack(pixels)), labels, client_ids=owners, num_classes=len(classes), name=name
+    )
 
 
 def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.ndarray:

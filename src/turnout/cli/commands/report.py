@@ -103,14 +103,16 @@ class PlotOptions(FinishedRuns):
 @command(ReportOptions, REPORT_EPILOG)
 def report(options: ReportOptions) -> None:
     """Write a self-contained HTML file with the tables and figures of finished runs."""
+    from turnout.cli.tune import lines_in
     from turnout.reporting.report import write_report
     from turnout.results.table import comparison, rich_tables
 
     records, paths = options.records(), options.paths
+    tuning = lines_in(paths, {record.algorithm for record in records})
     show(rich_tables(comparison(records)))
     path = write_report(
         records, options.output or paths[0] / "report.html",
-        data=_data(paths, options.code or ()), title=options.title, environment=_environment(paths),
+        data=_data(paths, options.code or ()), title=options.title, environment=_environment(paths), tuning=tuning,
     )  # fmt: skip
     typer.echo(f"report: {path}")
 
