@@ -39,6 +39,9 @@ BESIDE = {
 }
 """Pages that are no part of docs/, and where they go."""
 
+LINKED = ("docs/guides/choosing.md", "docs/guides/equations.md")
+"""Pages on which the names of algorithms lead to the reference."""
+
 PAGES = {
     "experiment": "Experiments and results",
     "algorithms": "Algorithms",
@@ -174,6 +177,8 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
 
     A drawing in Mermaid becomes a table: what draws it would have to be loaded from elsewhere. Equations become MathML.
     """
+    if source in LINKED:
+        text = with_algorithms(text)
 
     def link(found: re.Match[str]) -> str:
         label, target, anchor = found[1], found[2], found[3] or ""
@@ -187,6 +192,19 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
 
     text = re.sub(r"```mermaid\n(.*?)```", as_table, with_equations(text), flags=re.S)
     return re.sub(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, text)
+
+
+def with_algorithms(text: str) -> str:
+    """Return a page on which names of algorithms in code font are links to the reference, except in blocks of code."""
+    links = {
+        name: f"[`{name}`](../reference/algorithms.md#{recipe.__module__}.{recipe.__qualname__})"
+        for name, recipe in to.ALGORITHMS.items()
+    }
+    parts = re.split(r"(```.*?```)", text, flags=re.S)
+    parts[::2] = [
+        re.sub(r"(?<![\[`])`(\w+)`", lambda found: links.get(found[1], found[0]), part) for part in parts[::2]
+    ]
+    return "".join(parts)
 
 
 def with_equations(text: str) -> str:

@@ -69,7 +69,7 @@ def without_metadata(picture: Path) -> None:
 
 
 def front() -> Path:
-    """Draw what the demo shows: who takes part when, who holds rare digits, and how well these are recognised."""
+    """Draw what the demo shows: who takes part when, who holds rare digits, and how well these are recognized."""
     from turnout.cli.runs import saved
     from turnout.cli.settings import Settings
     from turnout.comparison.folders import load_records, run_folders

@@ -92,7 +92,7 @@ class Experiment(Configuration):
     ) -> Result:
         """Train, evaluate, record.
 
-        Where `torch.distributed` is initialised, its processes do this together: all call it with the same experiment, each
+        Where `torch.distributed` is initialized, its processes do this together: all call it with the same experiment, each
         trains its share of every cohort, and all get the result. Process 0 alone writes, and shows progress; on several
         machines all must see the folder.
 

@@ -70,7 +70,7 @@ def test_streaming_data_set_is_refused():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"image": ["to be"], "label": [0]}, "column 'image' holds text: tokenise it"),
+        ({"image": ["to be"], "label": [0]}, "column 'image' holds text: tokenize it"),
         (
             {"image": [[0.5]], "label": ["cat"]},
             r"column 'label' holds text: use dataset.class_encode_column\('label'\)",

@@ -69,7 +69,7 @@ def test_statistics_have_no_gradient_in_evaluation():
     ("options", "algorithm", "message"),
     [
         ({}, to.fedavg(), r"'1' is a BatchNorm2d.*to.models.group_norm\(model\).*to.fedbn\(\)"),
-        ({}, to.ditto(cohort_size=2), "'1' is a BatchNorm2d: its running statistics are no parameters"),
+        ({}, to.ditto(cohort_size=2), "'1' is a BatchNorm2d: its running statistics are no trained parameters"),
         ({"track_running_stats": False}, to.fedbn(), "without running statistics that follow by a momentum"),
         ({"momentum": None}, to.fedbn(), "without running statistics"),
         (

@@ -1,6 +1,6 @@
-"""Every recipe with every guard, aggregation and server optimiser: it runs and keeps the laws, or is refused with a reason.
+"""Every recipe with every guard, aggregation and server optimizer: it runs and keeps the laws, or is refused with a reason.
 
-Aggregations and optimisers are tried by the server's step alone, on random reports; guards by what a client sends. A few
+Aggregations and optimizers are tried by the server's step alone, on random reports; guards by what a client sends. A few
 combinations of all are in the table of recipes (`recipes`), which every other law is tried on.
 """
 

@@ -97,7 +97,7 @@ def test_gradient_is_lipschitz_with_the_declared_smoothness(seed, distance):
 
 
 def test_smoothness_is_tight_at_maximal_curvature():
-    """At zero, without a regulariser, the Hessian is X^T X / (4 n)."""
+    """At zero, without a regularizer, the Hessian is X^T X / (4 n)."""
     federated = data()
     hessians = [x.T @ x / (4 * len(x)) for x, _ in map(federated.train.client, range(3))]
     assert SplitLogistic(rho=0.0).smoothness(federated.train) == pytest.approx(

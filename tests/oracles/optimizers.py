@@ -1,4 +1,4 @@
-"""Server optimisers in plain NumPy: each maps the mean of a round's updates, and their lengths, to a step."""
+"""Server optimizers in plain NumPy: each maps the mean of a round's updates, and their lengths, to a step."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Personalisation and SCAFFOLD compared with NumPy in float64: shared part, personal parts, control variates."""
+"""Personalization and SCAFFOLD compared with NumPy in float64: shared part, personal parts, control variates."""
 
 from itertools import cycle
 from typing import Any

@@ -24,7 +24,7 @@ def ditto(
 ) -> Algorithm:
     """Train a shared model by federated averaging, and a personal model near it at each client (Ditto).
 
-    Client k minimises ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its loss and w is
+    Client k minimizes ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its loss and w is
     the shared model. The shared model is the plain mean of the participants' models.
 
     Args:

@@ -1,6 +1,6 @@
 """FedAU: estimate aggregation weights from participation intervals.
 
-It minimises ``f(x) = (1/N) sum_n F_n(x)``, in which all N clients have equal weights, from the updates of participants.
+It minimizes ``f(x) = (1/N) sum_n F_n(x)``, in which all N clients have equal weights, from the updates of participants.
 So do the algorithms with which its paper compares it: `average_participating`, `average_all`, `known_statistics`,
 `fedvarp` and `mifa`. They share local training and the step ``x <- x + eta u``, and differ in the direction u alone.
 """

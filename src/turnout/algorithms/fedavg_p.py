@@ -1,6 +1,6 @@
 """FedAvg-P: federated averaging of a shared part, beside a personal part.
 
-It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``, where u is the shared part, and v_i is the personal part of client
+It minimizes ``f(u, v) = (1/n) sum_i f_i(u, v_i)``, where u is the shared part, and v_i is the personal part of client
 i.
 """
 

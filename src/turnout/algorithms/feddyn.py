@@ -1,4 +1,4 @@
-"""FedDyn: regularise local objectives dynamically, so that their optima agree."""
+"""FedDyn: regularize local objectives dynamically, so that their optima agree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def feddyn(
     cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Regularise local objectives dynamically, so that their optima agree with the global one (FedDyn).
+    """Regularize local objectives dynamically, so that their optima agree with the global one (FedDyn).
 
     Local steps of client k descend ``g - lambda_k + alpha (y - w)``. Here y is the local model, g its minibatch
     gradient, w the received model, and lambda_k a dual vector of the client. The server shifts the mean of the models
@@ -30,7 +30,7 @@ def feddyn(
 
     Args:
         local: local training; None is `Sgd` with its defaults.
-        alpha: strength of the regulariser, > 0; see `DynamicRegularizer`.
+        alpha: strength of the regularizer, > 0; see `DynamicRegularizer`.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round; 1 in the paper.
         cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
             clients.

@@ -1,6 +1,6 @@
 """FOLB: weight updates by the agreement of the client's gradient with the cohort's.
 
-It minimises ``f(w) = (1/N) sum_k F_k(w)`` with K of N clients in a round. `also` takes further pieces: another
+It minimizes ``f(w) = (1/N) sum_k F_k(w)`` with K of N clients in a round. `also` takes further pieces: another
 selection, a correction of the local gradient such as the proximal term (`Prox`), a guard. `fednu` has the selections
 with which the paper compares it.
 """

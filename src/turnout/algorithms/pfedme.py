@@ -1,4 +1,4 @@
-"""pFedMe: personal models as minimisers of Moreau envelopes, whose gradients train the shared model."""
+"""pFedMe: personal models as minimizers of Moreau envelopes, whose gradients train the shared model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pfedme(
     """Train personal models near the shared one, which descends their Moreau envelopes (pFedMe).
 
     Local steps descend ``lambda (w - theta_k)``, where w is the local copy of the shared model, and the personal model
-    theta_k approximates the minimiser of ``F_k(theta) + lambda/2 ||theta - w||^2`` with the client's loss F_k. The
+    theta_k approximates the minimizer of ``F_k(theta) + lambda/2 ||theta - w||^2`` with the client's loss F_k. The
     server averages w with equal weights, as in the paper; the authors' code weights clients by their number of
     examples.
 

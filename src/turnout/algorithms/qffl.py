@@ -27,7 +27,7 @@ def qffl(
 
     Args:
         local: local training; None is `Sgd` with its defaults.
-        q: fairness exponent, >= 0; 0 is the mean, and 10 comes close to minimising the largest loss (AFL).
+        q: fairness exponent, >= 0; 0 is the mean, and 10 comes close to minimizing the largest loss (AFL).
         cohort_size: number of clients in a round (K), drawn uniformly without replacement.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.

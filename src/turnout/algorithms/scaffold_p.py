@@ -1,6 +1,6 @@
 """Scaffold-P: FedAvg-P with control variates for the shared part.
 
-It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``, where u is the shared part, and v_i is the personal part of client
+It minimizes ``f(u, v) = (1/n) sum_i f_i(u, v_i)``, where u is the shared part, and v_i is the personal part of client
 i. Pieces in `also` act before the control variates, which are means of the gradients after them.
 """
 

@@ -117,7 +117,7 @@ class Correction(ClientPiece, ABC):
     family = LOCAL_PARTS
 
     of_objective: ClassVar[bool] = True
-    """True if it is a part of the local objective, and not only of the optimisation."""
+    """True if it is a part of the local objective, and not only of the optimization."""
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shape and type of tensors of client memory that never leave the client, by name.

@@ -1,7 +1,7 @@
 """Protocols of the extra phases of an aggregation: messages between server and clients after training.
 
 An aggregation with `ExtraPhases` provides an `Attendance` and the summands of clients, which is all that a simulation
-needs. Between machines, a `ServerSide` and a `ClientSide` write and read the messages, and the driver serialises the
+needs. Between machines, a `ServerSide` and a `ClientSide` write and read the messages, and the driver serializes the
 tensors.
 """
 

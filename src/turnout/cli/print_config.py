@@ -89,7 +89,7 @@ def sweep_file_of(
         settings: settings of the point.
         axes: values or a range for each axis.
         seeds: seeds of the runs of each point.
-        to_accuracy: target accuracy, if the sweep optimises the rounds until it.
+        to_accuracy: target accuracy, if the sweep optimizes the rounds until it.
     """
     left_out = {"name", "seed", *(["algorithm"] if "algorithm" in axes else [])}
     table = without(completed(settings.table), left_out)

@@ -98,20 +98,20 @@ def _gpus(named: set[str], device: str | None) -> tuple[str, ...]:
 
 @options
 class SearchOptions:
-    """Options of the grid or search, and of the metric to optimise."""
+    """Options of the grid or search, and of the metric to optimize."""
 
     grid: list[str] | None = option(
         "A setting with the values to try or, with --trials, a range LOW..HIGH; may be repeated.",
         "KEY=VALUE,VALUE", None, "--grid", "-g",
     )  # fmt: skip
     metric: str | None = option(
-        "Metric to optimise: the mean over seeds of its final value, such as validation_accuracy (default; holds out a tenth "
+        "Metric to optimize: the mean over seeds of its final value, such as validation_accuracy (default; holds out a tenth "
         "of each client's examples unless the settings hold out others) or train_loss, or a measure such as 'average "
         "train_loss'. Test accuracies are biased if they are used to choose.",
         "NAME",
     )
     to_accuracy: float | None = option(
-        "Optimise the median number of rounds until this accuracy instead, e.g. 0.8.", "ACCURACY"
+        "Optimize the median number of rounds until this accuracy instead, e.g. 0.8.", "ACCURACY"
     )
     trials: int | None = option("Number of trials that Optuna proposes (default: try all).", "N", panel=SEARCH)
     sampler: str = option("Sampler: tpe, which learns from earlier trials, or random.", "NAME", "tpe", panel=SEARCH)

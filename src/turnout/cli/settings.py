@@ -201,7 +201,7 @@ class Settings:
         return DataSection(self.table["data"], self.numbers().get("seed", 0))
 
     def _also(self) -> tuple[Piece, ...]:
-        """Return the selection, aggregation and server optimiser, if the settings have one, and the further pieces."""
+        """Return the selection, aggregation and server optimizer, if the settings have one, and the further pieces."""
         pieces = [self._named(section) for section in ("selection", "aggregation", "server") if section in self.table]
         for name, options in self.table.get("also", {}).items():
             kind = user_code.member(ALSO, name, "piece")

@@ -42,7 +42,7 @@ class SweepPlan:
         under: layers of settings; later ones override earlier ones.
         axes: values or a range for each axis.
         seeds: seeds of the runs of each point.
-        measure: measure to optimise.
+        measure: measure to optimize.
         to_accuracy: target accuracy, if the measure is the number of rounds until it.
         held_out: whether the first layer holds out validation examples for the sweep alone.
     """

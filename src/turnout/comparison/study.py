@@ -37,7 +37,7 @@ class Study:
     Args:
         folder: folder that contains `FILE`.
         space: the range or the values of each axis.
-        measure: measure to be optimised.
+        measure: measure to be optimized.
         seeds: seeds of the runs of each trial.
         sampler: ``"tpe"``, the tree-structured Parzen estimator, or ``"random"``.
         sampler_seed: seed of the sampler.

@@ -103,6 +103,6 @@ def explains_arguments(function: Function) -> Function:
         refuse(function, options)
         return function(*arguments, **options)
 
-    # With the globals of the function, by which doctest recognises the functions of a module.
+    # With the globals of the function, by which doctest recognizes the functions of a module.
     made = FunctionType(checked.__code__, function.__globals__, function.__name__, None, checked.__closure__)
     return update_wrapper(made, function)  # type: ignore[return-value]

@@ -249,7 +249,7 @@ def _row_bytes(*matrices: torch.Tensor | Updates) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """The properties of a federation that are known before the first round. Pieces initialise their state from it.
+    """The properties of a federation that are known before the first round. Pieces initialize their state from it.
 
     Attributes:
         num_clients: N.

@@ -60,7 +60,7 @@ def _columns(
     for part, values in ((input, inputs), (label, labels)):
         if values and isinstance(values[0], str):
             hint = (
-                "tokenise it into indices, or use to.data.from_tokens,"
+                "tokenize it into indices, or use to.data.from_tokens,"
                 if part == input
                 else f"use dataset.class_encode_column({label!r})"
             )

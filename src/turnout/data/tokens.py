@@ -1,4 +1,4 @@
-"""Make sources from tokenised texts, for language modelling and for classification."""
+"""Make sources from tokenized texts, for language modelling and for classification."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def from_tokens(
     num_classes: int | None = None,
     name: str = "tokens",
 ) -> Source:
-    """Make a source from tokenised texts, such as the output of a Hugging Face tokenizer; every text is read once.
+    """Make a source from tokenized texts, such as the output of a Hugging Face tokenizer; every text is read once.
 
     Without `label` the task is language modelling: inputs are the tokens of a text but the last, and the target at each
     position is the next token. With `label` each text has one label. Texts are padded to int64 ``[n, T]`` with `IGNORED`

@@ -109,7 +109,7 @@ class ClientThreads:
 
 
 def _start(local: threading.local) -> None:
-    """Initialise a thread. It receives the local data and not the pool, which the threads would keep alive."""
+    """Initialize a thread. It receives the local data and not the pool, which the threads would keep alive."""
     local.at_work = True
     torch.get_num_threads()  # makes torch set its default now; later, that would override the next line
     torch.set_num_threads(1)

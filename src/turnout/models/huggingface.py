@@ -112,7 +112,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
         largest = max(largest, data.num_outputs - 1 if of_tokens else 0)
         if largest >= size:
             raise DataError(
-                f"{data.name} has the token {largest}, and the base {short(self.base)} knows 0 to {size - 1}: tokenise with "
+                f"{data.name} has the token {largest}, and the base {short(self.base)} knows 0 to {size - 1}: tokenize with "
                 "the tokenizer of the base"
             )
 

@@ -1,4 +1,4 @@
-"""Logistic regression in two parts with a nonconvex regulariser, the problem on which theorems are checked."""
+"""Logistic regression in two parts with a nonconvex regularizer, the problem on which theorems are checked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
 
     Attributes:
         num_shared: how many inputs, from the first on, are shared; None is half of them.
-        rho: strength of the regulariser.
+        rho: strength of the regularizer.
 
     Raises:
         ConfigurationError: if an option is out of range; `build` refuses other than two classes, and inputs that leave
@@ -73,7 +73,7 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
     def smoothness(self, shards: Shards) -> float:
         """L, for which all gradients of all f_i are Lipschitz (assumption 1): ``max_i ||X_i||^2 / (4 n_i) + 2 rho``.
 
-        The logistic loss is curved by 1/4 at most, the regulariser by 2 rho; X_i are the inputs of client i ``[n_i, d]``.
+        The logistic loss is curved by 1/4 at most, the regularizer by 2 rho; X_i are the inputs of client i ``[n_i, d]``.
         """
         largest = 0.0
         for k in np.flatnonzero(shards.sizes):
@@ -87,7 +87,7 @@ class TwoParts(nn.Module):
     """Inputs ``[b, ...]`` to two logits ``[b, 2]`` that differ by the score s and whose mean is ``-rho r``.
 
     A loss reads outputs and targets alone, and softmax does not depend on a shift of both logits, which therefore holds the
-    regulariser.
+    regularizer.
     """
 
     def __init__(self, num_shared: int, num_personal: int, rho: float) -> None:
@@ -97,7 +97,7 @@ class TwoParts(nn.Module):
         self.rho = rho
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return half the score with either sign, shifted by the regulariser."""
+        """Return half the score with either sign, shifted by the regularizer."""
         x = x.flatten(1)
         num_shared = self.shared.shape[0]
         half = (x[:, :num_shared] @ self.shared + x[:, num_shared:] @ self.personal) / 2

@@ -1,4 +1,4 @@
-"""Correlate noise over rounds by a few buffers, whose decay rates are optimised for a run (BLT)."""
+"""Correlate noise over rounds by a few buffers, whose decay rates are optimized for a run (BLT)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
 
         c_i = sum_{j=1}^d omega_j theta_j^(i-1)
 
-    The state has one vector for each buffer, whatever the separation. Rates and weights minimise the error of prefix
-    sums for the rounds, separation and participations of a run. They are optimised at the start of a run, in a fraction
+    The state has one vector for each buffer, whatever the separation. Rates and weights minimize the error of prefix
+    sums for the rounds, separation and participations of a run. They are optimized at the start of a run, in a fraction
     of a second, and stored in its state, so that a resumed run does not repeat the search.
 
     Args:
@@ -82,7 +82,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
 
 @lru_cache(maxsize=16)
 def _best(buffers: int, rounds: int, separation: int, most: int | None) -> np.ndarray:
-    """Minimise the error over theta and omega, ``[2, d]``, by L-BFGS over the gaps between rates and roots, with restarts."""
+    """Minimize the error over theta and omega, ``[2, d]``, by L-BFGS over the gaps between rates and roots, with restarts."""
     minimize = library("scipy.optimize").minimize
     slope = partial(_error_and_slope, rounds=rounds, separation=separation, most=most)
     minima = (

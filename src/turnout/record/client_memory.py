@@ -17,7 +17,7 @@ from turnout.core.types import State
 
 
 class ClientMemory:
-    """Named tensors with one row for each client, allocated at its first participation and initialised with `first`.
+    """Named tensors with one row for each client, allocated at its first participation and initialized with `first`.
 
     Rows are in host memory. If they exceed the budget, they move to an unnamed file in the folder for temporary files
     (``TMPDIR``), which is deleted when the process ends and grows with the rows in use.

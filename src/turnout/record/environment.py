@@ -48,7 +48,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
 
 
 def save_description(folder: Path, description: Mapping[str, Any], device: str | None = None) -> None:
-    """Save the description of a run and its environment in its folder, by which other commands recognise a run.
+    """Save the description of a run and its environment in its folder, by which other commands recognize a run.
 
     Args:
         folder: the folder of the run.

@@ -1,4 +1,4 @@
-"""Summarise the predictions of algorithms by class, over seeds."""
+"""Summarize the predictions of algorithms by class, over seeds."""
 
 from __future__ import annotations
 

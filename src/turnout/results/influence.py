@@ -1,4 +1,4 @@
-"""Summarise the influence of clients: contributions, staleness, and influence relative to the fair share.
+"""Summarize the influence of clients: contributions, staleness, and influence relative to the fair share.
 
 The influence of a client is its share of the weights of all steps, and the fair share is 1 / N. Asynchronous runs record it.
 """

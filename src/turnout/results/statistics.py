@@ -1,4 +1,4 @@
-"""Summarise figures over seeds: means, confidence intervals, quartiles and paired t-tests, without SciPy."""
+"""Summarize figures over seeds: means, confidence intervals, quartiles and paired t-tests, without SciPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Measured:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Measured:
-        """Summarise one value per seed; the mean is NaN if a run diverged."""
+        """Summarize one value per seed; the mean is NaN if a run diverged."""
         with np.errstate(invalid="ignore"):
             std = float(np.std(values, ddof=1)) if len(values) > 1 else None
             return cls(float(np.mean(values)), std, None if std is None else margin(std, len(values)))

@@ -30,7 +30,7 @@ class ExportOptions:
 
     folder: Path = argument("The folder of a run, finished or not.", "RUN")
     file: Path = argument("Output file, e.g. model.safetensors.", "FILE")
-    client: int | None = option("Export the model of client K, for personalised algorithms.", "K")
+    client: int | None = option("Export the model of client K, for personalized algorithms.", "K")
     format: str | None = option(
         "(default: by the file name extension)", "safetensors|torch|onnx|executorch|peft", None, "--format", "-f"
     )

@@ -20,7 +20,7 @@ class PredictOptions:
 
     folder: Path = argument("The folder of a run on a table (data.name=table).", "RUN")
     table: Path = argument("Table with the columns of inputs: CSV, TSV, Parquet, Feather, Arrow or JSON lines.", "FILE")
-    client: int | None = option("Use the model of client K, for personalised algorithms.", "K")
+    client: int | None = option("Use the model of client K, for personalized algorithms.", "K")
     probabilities: bool = switch("Write the probability of each class as well.", "--probabilities")
     output: Path | None = option("Output file in CSV; by default it is printed.", "FILE", None, "--output", "-o")
 

@@ -89,7 +89,7 @@ def num_bytes(tensor: torch.Tensor) -> int:
 
 
 def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return an uninitialised tensor of the same shape and strides."""
+    """Return an uninitialized tensor of the same shape and strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 

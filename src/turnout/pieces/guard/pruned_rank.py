@@ -66,7 +66,7 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
     def receive(self, task: Task, memory: State, clients: Clients) -> Task:
         """Return the task with adapters of the clients' ranks, and with the start and the end of their tails."""
         task, ranks = super().receive(task, memory, clients), self.of(memory, clients)
-        # A client of a rank <= `least` has an empty tail, which is neither penalised nor pruned.
+        # A client of a rank <= `least` has an empty tail, which is neither penalized nor pruned.
         tail = {"tail": self._shorter(ranks), "rank": ranks}
         return replace(
             task, own=task.own | {name: to_device(value, task.params.device) for name, value in tail.items()}

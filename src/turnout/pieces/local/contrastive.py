@@ -21,7 +21,7 @@ from turnout.engine.term import Minibatch
 class Contrastive(LossTerm, name="contrastive"):
     """Add the model-contrastive loss of MOON to the loss on every local minibatch.
 
-    Client k minimises ``F_k(w) + mu l_con(w)``, where l_con is the mean over the examples of a minibatch of::
+    Client k minimizes ``F_k(w) + mu l_con(w)``, where l_con is the mean over the examples of a minibatch of::
 
         l_con = -log(e^(sim(z, z_glob) / tau) / (e^(sim(z, z_glob) / tau) + e^(sim(z, z_prev) / tau)))
 

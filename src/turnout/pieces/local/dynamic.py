@@ -19,7 +19,7 @@ from turnout.engine.cohort import Clients
 class DynamicRegularizer(Correction, name="dynamic_regularizer"):
     """Add the dynamic regularizer of FedDyn to every local gradient.
 
-    Client k minimises ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2``, so a local step descends ``g(y) - lambda_k +
+    Client k minimizes ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2``, so a local step descends ``g(y) - lambda_k +
     alpha (y - w^t)``, where g(y) is the minibatch gradient, w^t the received model and lambda_k the client's dual
     vector. After the round, a client that took part updates its dual vector from its local model w_k::
 

@@ -141,7 +141,7 @@ class Inexactness(OfTraining, name="inexactness"):
 
     ``inexactness [B]`` is ``gamma_k = ||grad h_k(w_k^{t+1}, w^t)|| / ||grad h_k(w^t, w^t)||``, where ``h_k(w, w^t) =
     F_k(w) + mu/2 ||w - w^t||^2`` is the local objective, w^t the received model, and w_k^{t+1} the model after the
-    local steps. 0 means an exact minimiser, and 1 means no progress. Gradients are over all examples of a client and
+    local steps. 0 means an exact minimizer, and 1 means no progress. Gradients are over all examples of a client and
     include its corrections, such as `Prox`. gamma_k is 0 if the gradient at w^t is zero.
 
     Args:

@@ -20,7 +20,7 @@ HESSIANS = ("none", "difference")
 class Meta(SgdSteps, FineTunes):
     """Train locally on the loss after one gradient step of adaptation (Per-FedAvg, Algorithm 1).
 
-    Client k minimises ``F_k(w - alpha grad F_k(w))``. A local step uses independent minibatches D, D' and D''::
+    Client k minimizes ``F_k(w - alpha grad F_k(w))``. A local step uses independent minibatches D, D' and D''::
 
         g = grad F(w - alpha grad F(w; D); D')
         w <- w - lr (I - alpha H(w; D'')) g

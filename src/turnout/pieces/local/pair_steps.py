@@ -163,7 +163,7 @@ class _Mixture:
 
 @dataclass(frozen=True)
 class MoreauSteps(PairSteps):
-    """Train the shared model on the Moreau envelope of the local loss, with a personal model as its minimiser (pFedMe).
+    """Train the shared model on the Moreau envelope of the local loss, with a personal model as its minimizer (pFedMe).
 
     Each local step uses one minibatch for the shared model w and the personal model theta::
 
@@ -171,7 +171,7 @@ class MoreauSteps(PairSteps):
         w <- w - lr lambda (w - theta)
 
     The envelope is ``min_theta F_k(theta) + lambda/2 ||theta - w||^2``; its gradient is ``lambda (w - theta)`` at the
-    minimiser theta. theta starts at the received model and continues from one local step to the next, as in the
+    minimizer theta. theta starts at the received model and continues from one local step to the next, as in the
     authors' code; the paper leaves the method of the inner problem open.
 
     Options are those of `Sgd`, and:
@@ -225,5 +225,5 @@ class _Moreau:
             loss, slope = gradient(theta, 0)
             losses.append(loss)
             theta = theta - self.inner_lr * (slope + self.proximal * (theta - shared))
-        # Divided by lr, because the step multiplies by it: theta moves to the minimiser for any lr.
+        # Divided by lr, because the step multiplies by it: theta moves to the minimizer for any lr.
         return losses[0], torch.cat([self.proximal * (shared - theta), (first - theta) / self.lr], dim=1)

@@ -14,7 +14,7 @@ from turnout.core.checks import not_negative
 class Prox(Correction, name="prox"):
     """Add the proximal term of FedProx to every local gradient (equation 2).
 
-    Client k minimises ``F_k(w) + mu/2 ||w - w^t||^2``, where F_k is its local loss and w^t is the received model, so a
+    Client k minimizes ``F_k(w) + mu/2 ||w - w^t||^2``, where F_k is its local loss and w^t is the received model, so a
     local step descends ``g + mu (w - w^t)`` with the minibatch gradient g. Use it to limit client drift when data are
     heterogeneous or clients do unequal amounts of work.
 

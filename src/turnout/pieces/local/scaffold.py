@@ -72,7 +72,7 @@ class Scaffold(KeepingCorrection, name="scaffold"):
 
     @property
     def asks_everyone(self) -> bool:
-        """True if control variates are initialised by gradients."""
+        """True if control variates are initialized by gradients."""
         return self.initial == "gradients"
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:

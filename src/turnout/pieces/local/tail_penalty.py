@@ -18,9 +18,9 @@ from turnout.pieces.guard.pruned_rank import PrunedRank
 
 @dataclass(frozen=True)
 class TailPenalty(Correction, name="tail_penalty"):
-    """Penalise the last ranks of each client's low-rank adapters, so that they can be pruned (HetLoRA).
+    """Penalize the last ranks of each client's low-rank adapters, so that they can be pruned (HetLoRA).
 
-    Client k minimises ``F_k(w) + penalty sum |B_tail| |A_tail|``, where the sum is over the adapters ``B A`` of the
+    Client k minimizes ``F_k(w) + penalty sum |B_tail| |A_tail|``, where the sum is over the adapters ``B A`` of the
     model. B_tail and A_tail are the last columns of B and rows of A, which the guard `PrunedRank` may prune, and norms
     are Frobenius norms. Where a norm is zero, as that of B at the beginning, its gradient is taken to be zero.
 
@@ -48,7 +48,7 @@ class TailPenalty(Correction, name="tail_penalty"):
         """Raise an error if no guard of the algorithm prunes adapters."""
         if not any(isinstance(guard, PrunedRank) for guard in algorithm.guard):
             raise ConfigurationError(
-                "TailPenalty penalises ranks that a guard prunes, and no guard prunes: add guard.PrunedRank((8, 4)) to the "
+                "TailPenalty penalizes ranks that a guard prunes, and no guard prunes: add guard.PrunedRank((8, 4)) to the "
                 "pieces"
             )
 

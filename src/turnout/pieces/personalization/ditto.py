@@ -19,7 +19,7 @@ from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 class Ditto(WholeModel, TrainsBeside, name="ditto"):
     """Train a personal model of each client close to the shared model (Ditto).
 
-    Client k minimises ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its training loss
+    Client k minimizes ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its training loss
     and w the shared model. A client that participates trains the shared model as usual and reports its update. With the
     same local rule, on the same minibatches, it also trains v_k from its last value::
 

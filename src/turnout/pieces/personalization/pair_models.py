@@ -104,9 +104,9 @@ class Mixture(PairModel, name="mixture"):
 
 @dataclass(frozen=True)
 class MoreauModel(PairModel, name="moreau"):
-    """Serve each client by the minimiser of its loss near the shared model (pFedMe).
+    """Serve each client by the minimizer of its loss near the shared model (pFedMe).
 
-    Client k is served by the personal model theta_k that its last local step found as the approximate minimiser of its
+    Client k is served by the personal model theta_k that its last local step found as the approximate minimizer of its
     loss plus a proximal term, see `MoreauSteps`. theta_k never leaves the client, and starts from the shared model in
     every round in which the client participates.
 

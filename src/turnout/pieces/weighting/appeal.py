@@ -22,7 +22,7 @@ class Appeal(Weighting, name="appeal"):
     report b, ``F_b(w^t)`` is the loss of the received model over the client's training examples, and rho_b is the loss
     that the client requires. Clients report the gap ``F_b(w^t) - rho_b`` (`AppealGap`).
 
-    MaxFL minimises ``mean_k sigmoid(F_k - rho_k)``, a smooth approximation of the share of clients whose requirement is
+    MaxFL minimizes ``mean_k sigmoid(F_k - rho_k)``, a smooth approximation of the share of clients whose requirement is
     not met. In the gradient of this objective q_k multiplies the gradient of client k. It is 1/4 at the threshold and
     tends to 0 on both sides, for clients that are satisfied anyway and for clients that cannot be satisfied. It is 0
     for an arbitrarily large gap.

@@ -93,7 +93,7 @@ class Mimic(Attack, name="mimic"):
 
 @dataclass(frozen=True)
 class WorstCase(Attack, name="worst_case"):
-    """Send the update that maximises the distance of the server's direction from the honest mean, found by line search.
+    """Send the update that maximizes the distance of the server's direction from the honest mean, found by line search.
 
     Updates are ``mean + a d`` with d the standard deviation of the honest updates (as `ALittleIsEnough`) or minus their mean
     (as `InnerProduct`); the search for a tries powers of 2 first and then values near the best of them. The attackers know
@@ -134,7 +134,7 @@ class WorstCase(Attack, name="worst_case"):
 
 
 def line_search(value: Callable[[float], float], evaluations: int) -> float:
-    """Maximise a function of a number > 0: evaluate powers of 2 from 1/16 on, then steps of decreasing size.
+    """Maximize a function of a number > 0: evaluate powers of 2 from 1/16 on, then steps of decreasing size.
 
     Example:
         >>> round(line_search(lambda a: -((a - 3.7) ** 2), 60), 2)

@@ -19,7 +19,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 Phase = str
 """The phase of a round that a task belongs to.
 
-``"prepare"`` initialises client memory, once, before the first round; ``"measure"`` measures before a cohort is
+``"prepare"`` initializes client memory, once, before the first round; ``"measure"`` measures before a cohort is
 selected; ``"train"`` trains. The aggregation may declare phases after training.
 """
 

@@ -1,4 +1,4 @@
-"""``turnout speed``: measure the speed of training, and the utilisation of the machine."""
+"""``turnout speed``: measure the speed of training, and the utilization of the machine."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
 
 @command(SpeedOptions, EPILOG)
 def speed(options: SpeedOptions) -> None:
-    """Time rounds: updates per second, seconds in each stage, memory, and the utilisation of the machine.
+    """Time rounds: updates per second, seconds in each stage, memory, and the utilization of the machine.
 
     Workloads have random data, the same on which other simulators were timed. W1 a CNN, W2 logistic regression, W3 an MLP and
     W4 a character LSTM are federated averaging with cohorts of one size; W5 is FedAU on unequal clients that participate by

@@ -16,7 +16,7 @@ from turnout.data.transforms import apply_transforms
 class Flops:
     """Floating-point operations of matrix products and of convolutions; a multiply-add counts as two.
 
-    Other operations (activations, pooling, sums of bias gradients, the optimiser) are not counted.
+    Other operations (activations, pooling, sums of bias gradients, the optimizer) are not counted.
     """
 
     matrix: float

@@ -121,7 +121,7 @@ def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | N
 
 
 def _speed(seconds: list[float], updates: list[int], startup: float, total: float) -> dict[str, Any]:
-    """Summarise the duration of rounds and the updates per second: the first round alone, statistics of the others."""
+    """Summarize the duration of rounds and the updates per second: the first round alone, statistics of the others."""
     later, done = seconds[1:], updates[1:]
     middle = statistics.median(later)
     rates = [u / s for u, s in zip(done, later, strict=True)]

@@ -77,7 +77,7 @@ class Assignment:
         """Read what `json` returned.
 
         Raises:
-            WireError: if something is missing, or is not what it has to be.
+            WireError: if a field is missing or has another type.
         """
         try:
             return read(_ASSIGNMENT.validate_python, table)

@@ -45,7 +45,7 @@ class Facts:
 
     @property
     def run(self) -> str:
-        """Name of the run, drawn once, by which clients recognise the server of their run."""
+        """Name of the run, drawn once, by which clients recognize the server of their run."""
         return self.ensure("run", secrets.token_hex(8))
 
     @property
