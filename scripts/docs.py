@@ -20,12 +20,19 @@ from typing import Any
 import turnout as to
 from turnout.core import types, updates
 from turnout.results.records import RunRecord
+from turnout.workbench.benchmark.cells import Version
+from turnout.workbench.benchmark.page import write
+from turnout.workbench.benchmark.rows import published
+from turnout.workbench.benchmark.standings import table_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # where the folder of scripts lies
 GATHERED = ROOT / "build" / "docs"
 NAMES = ROOT / "build" / "names.json"
 """The public names by which docstrings speak of each other, and where they are; `griffe_docstrings` makes links of them."""
+
+TABLE = "benchmark-table.html"
+"""The page of the participation benchmark, which is made here and named by pages of docs/ as if it were there."""
 
 BESIDE = {
     "CHANGELOG.md": "changelog.md",
@@ -160,11 +167,13 @@ def gather() -> None:
             target.write_text(adapted((ROOT / source).read_text(encoding="utf-8"), source, known), encoding="utf-8")
         else:
             shutil.copy(ROOT / source, target)
+    version = Version.read()
+    write(table_of(published(version), version, "small"), version, GATHERED / TABLE)
 
 
 def of_reference() -> dict[str, str]:
     """Return the pages that are made here, by how pages of docs/ name them."""
-    return {f"docs/reference/{page}.md": f"reference/{page}.md" for page in PAGES}
+    return {f"docs/reference/{page}.md": f"reference/{page}.md" for page in PAGES} | {f"docs/{TABLE}": TABLE}
 
 
 def files() -> list[Path]:

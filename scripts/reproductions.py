@@ -4,6 +4,7 @@
     python scripts/reproductions.py keep runs/folb-steps --label steps          # folb/table-1.steps.findings.json, ...
     python scripts/reproductions.py keep runs/robust-grid --picture measure     # and robust/grid.png
     python scripts/reproductions.py write                                       # every README, and reproductions/README.md
+    python scripts/reproductions.py outdated                                    # artefacts of other sources than today's
 
 A README shows an artefact between ``<!-- artefact: fedau/digits -->`` and ``<!-- end -->``. Verdicts are computed from the
 artefacts with the checks of today's declarations; ``reproductions/papers.toml`` lists the tables and figures of the papers.
@@ -22,19 +23,21 @@ from typing import Any
 
 from turnout.comparison.folders import load_records
 from turnout.core.checks import counted
+from turnout.record.sources import hash_of
 from turnout.results.measure import Measure
 from turnout.results.statistics import Quartiles
 from turnout.workbench.reproduction.declaration import Claim, Drawing, Reproduction
-from turnout.workbench.reproduction.outcome import Finding, Outcome
+from turnout.workbench.reproduction.outcome import DOES_NOT_HOLD, HOLDS, NOT_RUN, UNDECIDED, Finding, Outcome
 from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
 from turnout.workbench.reproduction.reading import read
 from turnout.workbench.reproduction.table import cells, csv, panel_title, titles
+from turnout.workbench.reproduction.table import shown as shown_p
 from turnout.workbench.reproduction.tabulated import read_outcome
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-HOLDS, PART, NOT, UNDECIDED, NOT_RUN = "holds", "holds in part", "does not hold", "undecided", "not run"
-VERDICTS = (HOLDS, PART, NOT, UNDECIDED, NOT_RUN)
+PART = "holds in part"
+VERDICTS = (HOLDS, PART, DOES_NOT_HOLD, UNDECIDED, NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ class Artefact:
         return cls(name, run, read_outcome(declared(name.partition(".")[0]), path))
 
     @property
-    def how(self) -> str:
-        """Return command, size, time and version in a line."""
+    def size(self) -> str:
+        """Rounds and seeds."""
         seeds = {
             seed
             for panel in (self.outcome.values or {}).values()
@@ -69,16 +72,15 @@ class Artefact:
             for seed in f
         }
         size = [f"{', '.join(map(str, self.run['rounds']))} rounds"] if self.run["rounds"] else []
-        time = (
-            f"{self.run['seconds']:.0f} s" if self.run["seconds"] < 120 else f"{self.run['seconds'] / 60:.0f} minutes"
-        )
-        parts = [
-            *size,
-            counted(len(seeds), "seed"),
-            f"{time} of one core",
-            f"turnout {self.run['turnout']} at {self.run['commit'][:10]}",
-        ]
-        return f"`{self.run['command']}` ({', '.join(parts)})"
+        return ", ".join([*size, counted(len(seeds), "seed")])
+
+    @property
+    def how(self) -> str:
+        """Return command, size, time and version in a line."""
+        seconds = self.run["seconds"]
+        time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+        version = f"turnout {self.run['turnout']} at {self.run['commit'][:10]}"
+        return f"`{self.run['command']}` ({self.size}, {time} of one core, {version})"
 
 
 def declared(name: str) -> Reproduction:
@@ -134,21 +136,28 @@ def shown(artefact: Artefact) -> str:
     changes = f"Not as declared: {'; '.join(artefact.outcome.changes)}.\n\n" if artefact.outcome.changes else ""
     several = len(artefact.outcome.panels) > 1
     findings = [
-        f"- *{f.claim}*{' (' + ', '.join(f.panels) + ')' if several else ''}: {f.verdict}, {f.reason}."
+        f"- *{f.claim}*{' (' + ', '.join(f.panels) + ')' if several else ''}: {told(f)}."
         for f in artefact.outcome.findings()
     ]
     parts = [f"{artefact.how}\n\n{changes}{markdown(artefact.outcome)}", "\n".join(findings)]
     return "\n" + "\n\n".join(part for part in parts if part) + "\n\n"
 
 
+def told(finding: Finding) -> str:
+    """Return a verdict and its reason."""
+    if finding.verdict == NOT_RUN:
+        return finding.reason
+    return f"{finding.verdict}, {finding.reason}" + ("" if finding.p is None else f", p {shown_p(finding.p)}")
+
+
 def overall(findings: Sequence[Finding]) -> str:
     """Return what became of a claim over all panels that were run."""
-    verdicts = {finding.verdict for finding in findings if not finding.reason.startswith("not run")}
+    verdicts = {finding.verdict for finding in findings} - {NOT_RUN}
     if not verdicts:
         return NOT_RUN
     if HOLDS in verdicts:
         return HOLDS if len(verdicts) == 1 else PART
-    return NOT if NOT in verdicts else UNDECIDED
+    return DOES_NOT_HOLD if DOES_NOT_HOLD in verdicts else UNDECIDED
 
 
 def markdown(outcome: Outcome) -> str:
@@ -184,28 +193,53 @@ def numbers(outcome: Outcome, claim: Claim, finding: Finding, paper: bool) -> st
     return ", ".join(texts) or "–"
 
 
-def claims(name: str, recorded: Sequence[Artefact]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the verdict of each claim of a declaration, and its rows of the page."""
+def claims(name: str, recorded: Sequence[Artefact]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each claim of a declaration, its verdict, and its rows of the page."""
     reproduction = declared(name)
     for claim in reproduction.claims:
         found = [(each, f) for each in recorded for f in each.outcome.findings() if f.claim == claim.text]
-        found = [(each, f) for each, f in found if not f.reason.startswith("not run")]
+        found = [(each, f) for each, f in found if f.verdict != NOT_RUN]
         measure, rows = (claim.measure or reproduction.measures[0]).title, []
         verdict = overall([f for _, f in found])
         for each, f in found:
             first = [claim.text, f"**{verdict}**"] if not rows else ["", ""]
             figures = [numbers(each.outcome, claim, f, paper) for paper in (True, False)]
-            rows.append(" | ".join([*first, ", ".join(f.panels), f"{f.verdict}, {f.reason}", measure, *figures]))
-        yield verdict, rows or [f"{claim.text} | **{NOT_RUN}** | – | – | {measure} | – | –"]
+            here = [", ".join(f.panels), f"{f.verdict}, {f.reason}", str(f.seeds), shown_p(f.p)]
+            rows.append(" | ".join([*first, *here, measure, *figures]))
+        yield claim.text, verdict, rows or [f"{claim.text} | **{NOT_RUN}** | – | – | – | – | {measure} | – | –"]
 
 
-def section(items: Sequence[dict[str, Any]]) -> tuple[str, dict[str, int]]:
-    """Return the tables and figures of one paper, and how many claims have which verdict."""
+@dataclass(frozen=True)
+class Section:
+    """The tables and figures of one paper, and their claims by verdict, each with the sizes that were run."""
+
+    text: str
+    claims: dict[str, list[str]]
+
+    @property
+    def short(self) -> str:
+        """What was confirmed and what was not, as a list."""
+        heads = {HOLDS: "Confirmed", PART: "Confirmed in part", DOES_NOT_HOLD: "Not confirmed"}
+        lines = [f"- {head}:" + "".join(f"\n    - {each}" for each in self.claims[verdict]) for verdict, head in heads.items()
+                 if self.claims[verdict]]  # fmt: skip
+        open_ones = [
+            f"{counted(len(self.claims[each]), 'claim')} {each}" for each in (UNDECIDED, NOT_RUN) if self.claims[each]
+        ]
+        return "\n".join([*lines, *([f"- {', '.join(open_ones)}"] if open_ones else [])])
+
+
+def section(items: Sequence[dict[str, Any]]) -> Section:
+    """Return the section of a paper. A declaration that shows several items is shown and counted with the first."""
     parts: list[str] = []
-    counts: dict[str, int] = dict.fromkeys(VERDICTS, 0)
+    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    seen = set[str]()
     for item in items:
         parts.append(f"### {item['item']}: {item['about']}")
         for name in item.get("declared", []):
+            if name in seen:
+                parts.append(f"Declared as `{name}`; see above.")
+                continue
+            seen.add(name)
             recorded = artefacts(name)
             runs = [f"- {each.how}" + "".join(f"; {change}" for change in each.outcome.changes) for each in recorded]
             parts.append(
@@ -214,29 +248,45 @@ def section(items: Sequence[dict[str, Any]]) -> tuple[str, dict[str, int]]:
                 ).strip()
             )
             found = list(claims(name, recorded))
-            for verdict, _ in found:
-                counts[verdict] += 1
-            rows = [f"| {row} |" for _, rows in found for row in rows]
+            size = "; ".join(dict.fromkeys(each.size for each in recorded))
+            for claim, verdict, _ in found:
+                by_verdict[verdict].append(f"{claim} (`{name}`: {size})")
+            rows = [f"| {row} |" for _, _, rows in found for row in rows]
             head = [
-                "| claim | finding | panel | in that panel | figure | paper | ours |",
-                "|---|---|---|---|---|---|---|",
+                "| claim | finding | panel | in that panel | seeds | p | figure | paper | ours |",
+                "|---|---|---|---|---:|---:|---|---|---|",
             ]
             parts += ["\n".join([*head, *rows])] if rows else []
         if "missing" in item:
             parts.append(("Not run: " if "declared" in item else "Not declared: ") + item["missing"])
-    return "\n\n".join(parts), counts
+    return Section("\n\n".join(parts), by_verdict)
 
 
 def page() -> str:
-    """Return the page of claims."""
+    """Return the page of claims: what was confirmed of each paper, and then every table and figure."""
     contents = tomllib.loads((FOLDER / "papers.toml").read_text(encoding="utf-8"))
-    rows, bodies = [], []
+    rows, short, bodies = [], [], []
     for name, paper in contents["papers"].items():
-        text, counts = section(paper["shows"])
-        rows.append(f"| [{paper['title']}](#{name}) | {' | '.join(map(str, counts.values()))} |")
-        bodies.append(f'<a id="{name}"></a>\n\n## {paper["title"]}\n\n{paper["source"]}\n\n{text}')
+        found = section(paper["shows"])
+        counts = [str(len(each)) for each in found.claims.values()]
+        rows.append(f"| [{paper['title']}](#{name}) | {' | '.join(counts)} |")
+        said = [f"### {paper['title']}", *([paper["regime"].strip()] if "regime" in paper else []), found.short]
+        short.append("\n\n".join(said))
+        bodies.append(f'<a id="{name}"></a>\n\n## {paper["title"]}\n\n{paper["source"]}\n\n{found.text}')
     summary = "\n".join([f"| claims | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * len(VERDICTS), *rows])
-    return "\n\n".join([contents["introduction"].strip(), summary, *bodies]) + "\n"
+    return "\n\n".join([contents["introduction"].strip(), summary, "## In short", *short, *bodies]) + "\n"
+
+
+def outdated() -> list[str]:
+    """Return the artefacts whose sources are not today's, or were not recorded."""
+    lines = []
+    for path in sorted(FOLDER.glob("*/*.findings.json")):
+        run, name = json.loads(path.read_text(encoding="utf-8"))["run"], path.relative_to(FOLDER).as_posix()
+        then = run.get("sources")
+        if then is None or then["hash"] != hash_of(then["modules"].split()):
+            why = "its sources were not recorded" if then is None else "its sources have changed"
+            lines.append(f"{name.removesuffix('.findings.json')}: {why}; {run['seconds']:.0f} s: {run['command']}")
+    return lines
 
 
 def texts() -> dict[Path, str]:
@@ -250,6 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("write", help="write READMEs and the page of claims")
+    commands.add_parser("outdated", help="list artefacts whose sources are not today's")
     recording = commands.add_parser("keep", help="record a finished run")
     recording.add_argument("runs", type=Path, help="the folder of turnout reproduce")
     recording.add_argument("--label", default="", help="tells several runs of one declaration apart")
@@ -257,6 +308,9 @@ def main() -> None:
         "--picture", choices=("", "curve", "measure"), default="", help="draw the first curve or measure"
     )
     given = parser.parse_args()
+    if given.command == "outdated":
+        print("\n".join(outdated()))
+        return
     if given.command == "keep":
         keep(given.runs, given.label, given.picture)
     for path in FOLDER.glob("*/*.findings.json"):

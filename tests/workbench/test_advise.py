@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +14,13 @@ import typer
 from tests.workbench.test_benchmark import CELLS, CHANCE, SETTINGS, SMALL
 from typer.testing import CliRunner
 
-from turnout.core.checks import DataError
+import turnout as to
+from turnout.cli.print_config import toml
+from turnout.core.checks import ConfigurationError, DataError
 from turnout.workbench import commands
-from turnout.workbench.advise.advice import leaders, nearest, tried, visits
+from turnout.workbench.advise.advice import leaders, nearest
 from turnout.workbench.advise.participation import Participation, available_in, present_in
+from turnout.workbench.advise.trials import Stage, own_cell, tried, tuned, visits
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.standings import table_of
 
@@ -62,7 +68,8 @@ def test_figures_of_a_matrix_are_those_by_hand() -> None:
     assert seen.absence == pytest.approx((5 + 8) / 2 / 10)
     assert seen.drift == pytest.approx((0.2 + 0.2) / 2 / 0.2)
     assert seen.absent == 0.5
-    assert seen.staleness == pytest.approx((1 + 6) / 2)
+    assert seen.tau_max == 8
+    assert seen.tau_avg == pytest.approx((0 + 0 + 1 + 2 + 3 + 4 + 5 + 0 + 1 + 2 + 1 + 0 + sum(range(1, 9))) / 20)
 
 
 def test_nobody_has_no_participation() -> None:
@@ -110,9 +117,83 @@ def test_rule_is_better_if_it_is_on_the_trace_whatever_the_rows_say(lr: dict[str
     rules = leaders(table, [cell])
     assert rules == [rule for rule in lr if rule != "average_participating"]
     present = available_in(cell.experiment("average_participating", {}, 9))
-    (trial,) = tried(present, rules, rows, cell, VERSION)
+    (trial,) = tried(Stage(present, cell), rules, rows, VERSION)
     assert trial.is_better is better
     assert trial.options == {"local.lr": lr[trial.rule]}
+
+
+def test_one_of_two_rules_with_the_same_figures_is_a_leader() -> None:
+    rows = [
+        row("average_participating", 0.1, 0.0),
+        row("fedau", 0.1, 0.1),
+        row("fedvarp", 0.1, 0.2),
+        row("mifa", 0.1, 0.2),
+    ]
+    assert leaders(table_of(rows, VERSION, "small"), VERSION.cells[:3]) == ["fedvarp", "fedau"]
+
+
+def test_trace_with_ones_own_data_keeps_its_clients_and_the_data_of_one_split() -> None:
+    present = np.random.default_rng(0).random((7, 30)) < 0.3
+    stage = Stage(present, VERSION.cells[0], own_cell(SETTINGS | LONG | {"seed": 3}))
+    experiments = [stage.experiment("average_participating", {"local.lr": 0.1}, seed) for seed in (0, 1)]
+    expected = np.vstack([present, np.zeros((1, 30), bool)])  # the eighth client of the data never came
+    for experiment in experiments:
+        assert available_in(experiment)[:, :30].tolist() == expected.tolist()
+    first, second = (experiment.data.train for experiment in experiments)
+    assert first.x.equal(second.x)
+    with pytest.raises(
+        ConfigurationError, match=r"got 8 clients, needed those of the trace, 9: write data.num_clients=9"
+    ):
+        Stage(np.ones((9, 30), bool), VERSION.cells[0], own_cell(SETTINGS)).experiment("fedau", {}, 0)
+
+
+def test_step_size_on_ones_own_data_follows_that_of_the_settings_and_a_cohort_has_no_more_than_its_clients() -> None:
+    rows = [row("average_participating", 0.4, 0.0)]
+    rows[0]["cells"]["chance"]["options"]["cohort_size"] = 50
+    own = own_cell(SETTINGS | {"local": {"steps": 2, "batch_size": 8, "lr": 0.01}})
+    options = Stage(np.ones((8, 30), bool), VERSION.cells[0], own).options(rows)
+    assert options == {"average_participating": {"local.lr": pytest.approx(0.01 * 0.4 / 0.2), "cohort_size": 8}}
+
+
+def test_step_size_on_ones_own_data_is_tuned() -> None:
+    present = np.ones((8, 30), bool)
+    rows = [row(rule, 0.001, 0.1 * (rule == "fedavg")) for rule in ("average_participating", "fedavg")]
+    (trial,) = tried(Stage(present, VERSION.cells[0], own_cell(SETTINGS | LONG)), ["fedavg"], rows, VERSION)
+    assert trial.options["local.lr"] >= 0.004  # with so small a step, larger ones are better
+    scores = {0.1: 0.5, 0.2: 0.4, 0.05: 0.6, 0.025: 0.7, 0.0125: 0.65}
+    made: list[float] = []
+
+    def make(_: str, options: Mapping[str, Any], __: int) -> Any:
+        made.append(round(options["local.lr"], 6))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turnout.workbench.advise.trials._or_worst", scores.__getitem__)
+        assert tuned(make, "fedavg", {"local.lr": 0.1}, 0) == {"local.lr": 0.025}
+    assert made == [0.1, 0.2, 0.05, 0.025, 0.0125]
+
+
+def test_rare_clients_of_a_trace_hold_certain_labels_if_rates_are_related_to_them() -> None:
+    data = {**SETTINGS["data"], "partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop"}
+    cell = replace(CELLS[0], settings={**SETTINGS, "rounds": 200, "data": data})
+    present = np.random.default_rng(1).random((40, 200)) < np.linspace(0.05, 0.9, 40)[:, None]
+    options = {"local.lr": 0.1}
+    counts = cell.experiment("fedau", options, 2).data.label_counts()
+    rates = to.availability.Bernoulli(correlated_with_labels=0.1).bind(len(counts), counts, 2).rates
+    found = {
+        related: available_in(Stage(present, cell, related=related).experiment("fedau", options, 2)).mean(axis=1)
+        for related in (False, True)
+    }
+    assert sorted(found[True]) == sorted(found[False])
+    assert np.argsort(found[True]).tolist() == np.argsort(rates).tolist()
+    assert np.argsort(found[False]).tolist() != np.argsort(rates).tolist()
+
+
+def test_clients_with_names_have_no_place_among_ones_own_data(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("client,from,to\nann,0,2\nbob,1,3\n")
+    assert present_in(tmp_path / "trace.csv").shape == (2, 3)
+    with pytest.raises(DataError, match=r"its clients have names, needed the numbers 0, 1, ..."):
+        present_in(tmp_path / "trace.csv", everyone=True)
 
 
 @pytest.fixture
@@ -135,9 +216,35 @@ def test_command_recommends_what_is_better_on_the_trace(advise) -> None:
     assert "near chance" in told
     assert "better than the plain mean by points of test accuracy: fedau +10.2 ± 0.2" in told
     assert "recommended" not in told
-    assert "recommended: fedau local.lr=0.3" in call("trace.csv", "--try").stdout
+    told = call("trace.csv", "--try").stdout
+    assert told.count("recommended: fedau local.lr=0.3") == 2
+    assert "if rates are unrelated to labels:\n  fedau: +" in told
+    assert "if clients with some labels are rarely there:\n  fedau: +" in told
     rows[:] = [row("average_participating", 0.3, 0.0), row("fedau", 0.0001, 0.1)]
-    assert "recommended: the plain mean: differences are within the noise" in call("trace.csv", "--try").stdout
+    told = call("trace.csv", "--try").stdout
+    assert (
+        told.count("recommended: the plain mean: differences are within the noise, and no rule is ahead by more than")
+        == 2
+    )
+
+
+def test_command_tries_rules_with_ones_own_data(advise) -> None:
+    call, _ = advise
+    Path("trace.csv").write_text("client,from,to\n" + "".join(f"{i % 8},{i},{i + 3}\n" for i in range(50)))
+    Path("mine.toml").write_text(toml(SETTINGS | LONG))
+    told = call("trace.csv", "--config", "mine.toml").stdout
+    assert "with your data:\n  fedau: +" in told
+    assert "recommended: fedau local.lr=" in told
+
+
+def test_participation_of_a_thousand_clients_is_measured_in_five_seconds(tmp_path: Path) -> None:
+    starts = np.random.default_rng(0).integers(0, 500, (1000, 20))
+    lines = (f"{client},{start},{start + 2}" for client, row in enumerate(starts) for start in row)
+    (tmp_path / "trace.csv").write_text("client,from,to\n" + "\n".join(lines))
+    begun = time.process_time()
+    cells = nearest(Participation.of(present_in(tmp_path / "trace.csv")), Version.read())
+    assert time.process_time() - begun < 5.0
+    assert len(cells) == 3
 
 
 def test_command_without_rows_gives_no_advice(advise) -> None:

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from turnout.core.checks import ConfigurationError
 from turnout.simulation.running import Interrupted
 from turnout.workbench import commands
+from turnout.workbench.advise.participation import Participation, available_in
 from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import figures_of
+from turnout.workbench.benchmark.page import alike
 from turnout.workbench.benchmark.standings import critical_difference, table_of
 
 SETTINGS = {
@@ -216,6 +218,12 @@ def test_critical_difference_is_that_of_the_published_table(rules, q):
     assert critical_difference(1, 14) is None
 
 
+def test_diagram_joins_rules_that_differ_by_less_than_the_critical_difference():
+    assert alike([1.0, 1.5, 2.2, 2.4, 4.0], 1.0) == [(0, 1), (1, 3)]
+    assert alike([1.0, 2.0], 1.0) == []
+    assert alike([1.0, 1.1, 1.2], 1.0) == [(0, 2)]
+
+
 def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
     monkeypatch.setattr(Version, "read", lambda: SMALL)
     monkeypatch.chdir(tmp_path)
@@ -238,6 +246,13 @@ def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
     text = (tmp_path / "all.html").read_text()
     assert "rules.py:halved" in text
     assert "In 2 of 2 cells no rule is significantly better than average_participating." in text
+    assert '<input type="search" id="filter"' in text
+    assert text.count('<table class="sortable') == 3
+    assert text.count("<svg") >= 2  # ranks, and accuracy against absence
+    assert '<th scope="col">tau_max</th><th scope="col">tau_avg</th>' in text
+    seen = Participation.of(available_in(CELLS[0].experiment("average_participating", {}, 0)))
+    assert f"<td>{seen.tau_max:.3g}</td><td>{seen.tau_avg:.3g}</td>" in text
+    assert '<tr><th scope="row">buffer</th><td>–</td>' in text  # speeds decide who takes part
     assert "equal, bit for bit" in call("check", "mine.json")
     assert "add this file to a pull request: v0/halved.json" in call("submit", "mine.json")
 

@@ -71,6 +71,7 @@ class Environment(Contents):
 
     turnout: str
     turnout_commit: str | None
+    sources: dict[str, str] | None = None
 
 
 Form = TypeVar("Form", bound=Contents)

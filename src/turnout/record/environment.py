@@ -17,6 +17,7 @@ import torch
 
 from turnout.distributed import collectives
 from turnout.record import storage
+from turnout.record.sources import sources
 from turnout.version import __version__
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
@@ -35,6 +36,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
         "turnout": __version__,
         "turnout_commit": commit(Path(__file__).parent),
         "commit": commit(Path.cwd()),
+        "sources": sources(),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -18,7 +18,8 @@ def environment(noted: Mapping[str, Any] | None = None) -> dict[str, str]:
     values = noted
     if values is None:  # without date and command, so that the same runs give the same page
         values = {name: value for name, value in this_environment().items() if name not in ("date", "command")}
-    words = {name: shlex.join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
+    shown = {name: value for name, value in values.items() if name != "sources"}  # hundreds of modules
+    words = {name: shlex.join(map(str, value)) if isinstance(value, list) else value for name, value in shown.items()}
     return {name: str(value) for name, value in words.items() if value is not None}
 
 

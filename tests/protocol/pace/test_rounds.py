@@ -6,14 +6,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.protocol.pace.ledger import Ledger, N
 
+import turnout as to
 from turnout.base import enlarged_size
 from turnout.protocol.pace import Ask, Choose, Drop, Ignore, Rounds, SetTimer, Step
+from turnout.simulation.schedule import schedule
 
 
 class RoundsLedger(Ledger):
-    @initialize(deadline=st.none() | st.floats(0.5, 9.0), factor=st.sampled_from([1.0, 1.3, 2.0, 5.0]))
-    def begin(self, deadline, factor):
-        self.options = Rounds(deadline, factor)
+    @initialize(
+        deadline=st.none() | st.floats(0.5, 9.0), factor=st.sampled_from([1.0, 1.3, 2.0, 5.0]),
+        quorum=st.none() | st.integers(1, 4), grace=st.floats(0.0, 3.0),
+    )  # fmt: skip
+    def begin(self, deadline, factor, quorum, grace):
+        self.options = Rounds(deadline, factor, quorum, grace)
         self.pace = self.fresh()
         self.asked = 0
         self.do(self.pace.start(0.0))
@@ -87,6 +92,50 @@ def test_over_selection_uses_the_fastest_clients():
     assert told == [Drop([1, 2], [2, 3], "late"), Step(0, (3, 0), (4, 1), (0, 0)), Choose(None, (), 1.5)]
 
 
+def test_grace_window_opens_with_the_quorum_and_lasts_in_proportion_to_the_wait_for_it():
+    pace, told = begun([1, 2, 3, 4], quorum=2, grace=0.5)
+    assert told == [Ask(range(4), [1, 2, 3, 4], 0)]
+    assert pace.reported(12.0, 1, 0, 0) == []
+    assert pace.reported(14.0, 2, 1, 0) == [SetTimer(0, 16.0)]  # 14 + 0.5 (14 - 10)
+    assert pace.reported(16.0, 3, 2, 0) == []  # within the window, and no second one
+    step = Step(0, (0, 1, 2), (1, 2, 3), (0, 0, 0))
+    assert pace.expired(16.0, 0) == [Drop([3], [4], "late"), step, Choose(None)]
+    pace.chosen(20.0, [5, 6, 7])
+    pace.reported(20.5, 5, 4, 1)
+    assert pace.reported(21.0, 6, 5, 1) == [SetTimer(1, 21.5)]  # faster clients, and a shorter window
+    assert pace.expired(30.0, 0) == []  # the window of the round before
+
+
+def test_window_is_the_same_after_a_restart():
+    pace, _ = begun([1, 2, 3], quorum=2, grace=0.3)
+    pace.reported(10.1, 1, 0, 0)
+    again = Rounds(quorum=2, grace=0.3).bind(99)
+    again.restore(pace.state())
+    assert again.reported(10.7, 2, 1, 0) == pace.reported(10.7, 2, 1, 0)
+
+
+def test_round_with_a_quorum_ends_at_its_deadline_or_with_its_last_report():
+    pace, _ = begun([1, 2, 3], quorum=2, deadline=4.0, grace=9.0)
+    pace.reported(11.0, 1, 0, 0)
+    assert pace.reported(13.0, 2, 1, 0) == [SetTimer(0, 40.0)]
+    assert pace.expired(14.0, 0)[1] == Step(0, (0, 1), (1, 2), (0, 0))
+    pace, _ = begun([1, 2], quorum=2)
+    pace.reported(11.0, 1, 0, 0)
+    assert pace.reported(12.0, 2, 1, 0) == [Step(0, (0, 1), (1, 2), (0, 0)), Choose(None)]
+
+
+@pytest.mark.parametrize("quorum", [1, 3])
+def test_simulated_rounds_with_a_quorum_have_at_least_its_reports_and_none_without_grace_has_more(quorum):
+    clients = to.Population(speed=to.speed.Speed(compute=to.delay.Uniform(1, 9)))
+    taken = {
+        grace: schedule(Rounds(quorum=quorum, grace=grace), clients, num_clients=6, steps=20).contributions()
+        for grace in (0.0, 0.5, 1e9)
+    }
+    sums = [table["contributions"].sum() for table in taken.values()]
+    assert sums[0] == 20 * quorum
+    assert sums[0] < sums[1] < sums[2] == 20 * 6
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1.3, 1.5, 2.0, 3.7])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10, 100, 1000])
 def test_enlarged_cohort_needs_the_original_number_of_reports(size, factor):
@@ -147,6 +196,8 @@ def test_cohort_with_repeated_clients_is_refused():
         ({"deadline": 0}, r"deadline: got 0, needed a finite number > 0"),
         ({"over_selection": 0.5}, r"over_selection: got 0\.5, needed a factor >= 1\. 1\.3 asks 30% more"),
         ({"over_selection": float("nan")}, r"over_selection: got nan, needed a finite number > 0"),
+        ({"quorum": 0}, r"quorum: got 0, needed a whole number >= 1. Write None to wait for all clients"),
+        ({"grace": -1.0}, r"grace: got -1\.0, needed a finite number >= 0"),
     ],
 )
 def test_invalid_options_raise(options, message):

@@ -38,7 +38,7 @@ order = ["one", "two"]
 """
 FUNCTION = """
 def numbers(seed):
-    return {"small": {"square": {"one": 1 + seed, "two": 4 + seed}, "error": {"one": 0.1, "two": 0.1 * (seed + 2)}}}
+    return {"small": {"square": {"one": 1 + seed, "two": 4 + seed}, "error": {"one": 0.1, "two": 0.3 + 0.01 * seed}}}
 """
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, positive, refuse
+from turnout.core.checks import ConfigurationError, count, not_negative, positive, refuse
 from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, SetTimer, Step, Training
 from turnout.protocol.pace.pace import Pace
 from turnout.protocol.pace.phases import PhasedPace, Round, dropped
@@ -28,12 +28,22 @@ class Rounds(Pace, name="rounds"):
     declares phases after training, the clients that trained are asked for these, and those that send their update are
     in the step.
 
+    With a quorum of k reports, a grace window opens with the k-th report. It lasts `grace` times as long as the server has
+    waited for the k-th report, so that it adapts to how fast clients are in this round:
+
+        end = t_k + grace (t_k - t_0),
+
+    with the start t_0 of the phase and the time t_k of the k-th report. Reports within the window are used.
+
     Attributes:
         deadline: maximum duration of a phase in seconds, > 0; None waits for all clients.
         over_selection: factor >= 1 by which the cohort is enlarged; 1.3 asks 13 clients and uses the first 10 reports.
+        quorum: k, the number of reports in the phase ``"train"`` that open the grace window, >= 1; None opens none.
+        grace: length of the window, in multiples of the time to the k-th report, >= 0.
 
     Raises:
-        ConfigurationError: if `deadline` is not positive, or `over_selection` is below 1.
+        ConfigurationError: if `deadline` is not positive, `over_selection` is below 1, `quorum` is below 1, or `grace` is
+            negative.
 
     Example:
         >>> import turnout as to
@@ -42,13 +52,16 @@ class Rounds(Pace, name="rounds"):
         >>> schedule(to.pace.Rounds(deadline=1.5), two, num_clients=4, steps=3).outcomes()["late"]
         7
 
-    Reference: Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, section 2.2.
+    References: Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, section 2.2; a quorum with
+    a grace window: "Decoupled DiLoCo", arXiv 2604.21428, whose window has another length.
     """
 
     steps_are_rounds: ClassVar[bool] = True
 
     deadline: float | None = None
     over_selection: float = 1.0
+    quorum: int | None = None
+    grace: float = 0.5
 
     def __post_init__(self) -> None:
         if self.deadline is not None:
@@ -58,6 +71,9 @@ class Rounds(Pace, name="rounds"):
             raise refuse(
                 "over_selection", given=self.over_selection, needed="a factor >= 1", instead="1.3 asks 30% more"
             )
+        if self.quorum is not None:
+            count("quorum", self.quorum, instead="Write None to wait for all clients")
+        not_negative("grace", self.grace)
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundRounds:  # noqa: B008  # a constant
         """Return the state machine for any number of clients."""
@@ -79,6 +95,7 @@ class BoundRounds(PhasedPace):
         self._round = Round(0, self.phases[0], is_running=False)
         self._closed = 0  # number of phases so far: the timer of the present one
         self._needed = 0
+        self._started = 0.0  # time at which the present phase began
 
     @property
     def running(self) -> bool:
@@ -101,7 +118,7 @@ class BoundRounds(PhasedPace):
             return self._close(self._round)
         version = self._asks_with(self._round)
         actions: list[Action] = [self.open.ask(clients, version, self._round.phase)] if clients else []
-        self._round.is_running = True
+        self._round.is_running, self._started = True, time
         # 1e-9 keeps rounding errors from losing a report: 13 / 1.3 must be 10.
         self._needed = max(1, math.floor(len(clients) / self.options.over_selection + 1e-9)) if trains else len(clients)
         return actions if deadline is None else [*actions, SetTimer(self._closed, time + deadline)]
@@ -118,7 +135,7 @@ class BoundRounds(PhasedPace):
         if version != self.open.end(task):
             return [Drop([task], [client], "wrong version"), *self._close_if_done()]
         self._round.reports.append((task, client))
-        return self._close_if_done()
+        return self._close_if_done() or self._open_window(time)
 
     def all_reported(self, time: float) -> list[Action]:
         """Handle the reports of all open tasks, as if they had arrived at once."""
@@ -165,7 +182,8 @@ class BoundRounds(PhasedPace):
         facts = np.array([self.version, self.running, self._needed, phase, self._closed])
         kept = {} if self.client_versions is None else {"kept": np.array(self.client_versions, dtype=np.int64)}
         trained = {"trained": _rows(self._round.trained)} if self.extra else {}
-        return self.open.state() | kept | trained | {"round": facts, "reports": _rows(self._round.reports)}
+        began = {} if self.options.quorum is None else {"started": np.array([self._started]).view(np.int64)}
+        return self.open.state() | kept | trained | began | {"round": facts, "reports": _rows(self._round.reports)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
@@ -177,6 +195,8 @@ class BoundRounds(PhasedPace):
         )
         self._round = Round(self.version, self.phases[phase], 0, (), reports, trained, bool(running))
         self.client_versions = None if self.client_versions is None else state["kept"].tolist()
+        if "started" in state:
+            self._started = float(state["started"].view(np.float64)[0])
 
     def _choose(self) -> Choose:
         factor = self.options.over_selection if self._round.phase == "train" else 1.0
@@ -186,6 +206,12 @@ class BoundRounds(PhasedPace):
         """Close the phase if enough clients have reported or none is working any more."""
         done = self.running and (len(self._round.reports) >= self._needed or not len(self.open))
         return self._close(self._round) if done else []
+
+    def _open_window(self, time: float) -> list[Action]:
+        """Open the grace window if the last report was the k-th one of a phase of training."""
+        if self._round.phase != "train" or len(self._round.reports) != self.options.quorum:
+            return []
+        return [SetTimer(self._closed, time + self.options.grace * (time - self._started))]
 
     def _close(self, round: Round) -> list[Action]:
         """Close the phase and invalidate its timer."""

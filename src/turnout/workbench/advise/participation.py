@@ -26,7 +26,8 @@ class Participation:
         absence: median over clients of the longest absence, as a share of the rounds.
         drift: mean over clients of the difference of their rates in both halves, divided by the mean rate.
         absent: share of clients that are absent in more than 80 % of the rounds.
-        staleness: mean number of rounds between two participations of a client.
+        tau_max: the largest delay, which is the number of rounds since a client last took part, or since the beginning.
+        tau_avg: mean delay over clients and rounds.
     """
 
     num_clients: int
@@ -37,7 +38,8 @@ class Participation:
     absence: float
     drift: float
     absent: float
-    staleness: float
+    tau_max: int
+    tau_avg: float
 
     @classmethod
     def of(cls, present: np.ndarray) -> Participation:
@@ -59,6 +61,7 @@ class Participation:
         rates, half = present.mean(axis=1), rounds // 2
         changes = np.diff(np.pad(present.astype(np.int8), ((0, 0), (1, 1))), axis=1)
         visits = int((changes == 1).sum())
+        delays = _delays(present)
         drift = np.abs(present[:, :half].mean(axis=1) - present[:, half:].mean(axis=1)).mean()
         return cls(
             num_clients,
@@ -69,7 +72,8 @@ class Participation:
             absence=float(np.median([_longest(row) for row in ~present]) / rounds),
             drift=float(drift / rates.mean()),
             absent=float((rates < 0.2).mean()),
-            staleness=_staleness(present),
+            tau_max=int(delays.max()),
+            tau_avg=float(delays.mean()),
         )
 
     @property
@@ -82,27 +86,39 @@ class Participation:
         names = {
             "num_clients": "clients that took part", "rounds": "rounds", "rate": "mean rate", "spread": "spread of rates",
             "burst": "rounds of a visit", "absence": "longest absence (share of rounds)", "drift": "drift of rates",
-            "absent": "clients absent in more than 80 % of rounds", "staleness": "rounds between participations",
+            "absent": "clients absent in more than 80 % of rounds", "tau_max": "largest delay in rounds (tau_max)",
+            "tau_avg": "mean delay in rounds (tau_avg)",
         }  # fmt: skip
         return [f"{names[name]}: {value:.3g}" for name, value in asdict(self).items()]
 
 
-def present_in(path: Path) -> np.ndarray:
+def present_in(path: Path, everyone: bool = False) -> np.ndarray:
     """Return the participation ``[clients, rounds]`` of a run's folder, or of a CSV or Parquet file with client, from, to.
 
+    Args:
+        path: the folder or the file.
+        everyone: whether there is a row for each client of a run, and for each number up to the largest of a file, in their
+            order. False has rows only for clients that took part.
+
     Raises:
-        CheckpointError, DataError: if there is no run, or a file is unreadable.
+        CheckpointError, DataError: if there is no run, a file is unreadable, or clients have names where numbers are needed.
     """
     if path.is_dir():
-        table = load(path).participation
+        result = load(path)
+        table, num_clients = result.participation, result.clients.num_rows
         client, start = (table[name].to_numpy() for name in ("client", "round"))
         start = start - (start.min() if len(start) else 0)
         end = start + 1
     else:
         client, start, end = read_intervals(str(path), "trace", None)
+        if everyone and client.dtype.kind not in "iu":
+            raise DataError(f"{path}: its clients have names, needed the numbers 0, 1, ... of the clients of your data")
+        num_clients = int(client.max()) + 1 if everyone else 0
     if not len(client):
         raise DataError(f"{path}: nobody took part")
     names, row = np.unique(client, return_inverse=True)
+    if everyone:
+        names, row = np.arange(num_clients), client
     present = np.zeros((len(names), int(end.max())), bool)
     for index, first, last in zip(row, start, end, strict=True):
         present[index, int(first) : int(last)] = True
@@ -124,8 +140,7 @@ def _longest(row: np.ndarray) -> int:
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
-def _staleness(present: np.ndarray) -> float:
-    """Return the mean difference of two consecutive rounds of a client; NaN if no client came back."""
-    clients, rounds = np.nonzero(present)
-    gaps = np.diff(rounds)[np.diff(clients) == 0]
-    return float(gaps.mean()) if len(gaps) else float("nan")
+def _delays(present: np.ndarray) -> np.ndarray:
+    """Return the rounds ``[clients, rounds]`` since the last participation of a client, or since the beginning."""
+    rounds = np.arange(1, present.shape[1] + 1)
+    return rounds - np.maximum.accumulate(np.where(present, rounds, 0), axis=1)

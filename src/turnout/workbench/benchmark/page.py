@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,19 @@ from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
 from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure
 from turnout.results.statistics import Measured, number
+from turnout.workbench.advise.participation import Participation, available_in
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.figures import FIGURES
 from turnout.workbench.benchmark.standings import RANKED, Standing, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+PARTICIPATION = {
+    "num_clients": "clients", "rate": "mean rate", "spread": "spread of rates", "burst": "rounds of a visit",
+    "absence": "longest absence", "drift": "drift", "absent": "absent clients", "tau_max": "tau_max", "tau_avg": "tau_avg",
+}  # fmt: skip
+"""The columns of the table of participation by figure, with their titles."""
 
 _PERCENT = {"test_accuracy", "worst_tenth", "absent"}
 
@@ -39,6 +47,7 @@ def write(table: Table, version: Version, path: Path) -> Path:
         "benchmark.html",
         title=f"Participation benchmark {version.name}",
         lead=_lead(table, version),
+        participation_titles=list(PARTICIPATION.values()),
         titles=["test accuracy (%)", "difference (points)", "adjusted p", *_titles(), "rank"],
         lines=lines,
         ranks=[(rule, f"{rank:.2f}", len(table.ranked_in)) for rule, rank in table.ranks.items()],
@@ -48,8 +57,9 @@ def write(table: Table, version: Version, path: Path) -> Path:
             for rule, row in table.standings.items() for name, standing in row.items() if standing.edges
         ],
         reference=version.reference,
+        participation=_participation(table, version),
         drawings=[
-            draw("Average ranks", "Rules within the bar do not differ at the level 0.05.",
+            draw("Average ranks", "Lines join rules that do not differ at the level 0.05; the bar is that difference.",
                  "Average rank of each rule, with the critical difference.", lambda: ranks_figure(table)),
             draw("Accuracy against absence", "Means over cells: all clients, and those absent in more than 80 % of rounds.",
                  "Test accuracy of each rule against the accuracy at absent clients.", lambda: absence_figure(table)),
@@ -60,7 +70,9 @@ def write(table: Table, version: Version, path: Path) -> Path:
 
 
 def ranks_figure(table: Table) -> Figure:
-    """Plot average ranks, with a bar of the critical difference from the best rule.
+    """Plot average ranks as a critical-difference diagram: lines join rules that do not differ.
+
+    Reference: Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006, section 3.2.4.
 
     Raises:
         DataError: if there are fewer than two ranked rules.
@@ -72,11 +84,26 @@ def ranks_figure(table: Table) -> Figure:
     axes = figure.subplots()
     places = np.arange(len(names))
     axes.barh([-1], [table.critical], left=values[0], height=0.5, color=GREY)
+    groups = alike(values.tolist(), table.critical)
+    for column, (first, last) in enumerate(groups):
+        right = values[-1] + 0.15 * (column + 1) * max(1.0, (values[-1] - values[0]) / 10)
+        axes.plot([right, right], [first, last], color=INK, linewidth=2.2, solid_capstyle="butt")
     axes.plot(values, places, "o", color=PALETTE[0], markersize=5)
     axes.set_yticks([-1, *places.tolist()], ["critical difference", *names], color=INK)
     axes.invert_yaxis()
     dress(axes, f"average rank over {len(table.ranked_in)} cells (1 is the best)", "")
     return figure
+
+
+def alike(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
+    """Return the largest groups of ascending ranks that differ by less than the critical difference, by first and last index.
+
+    >>> alike([1.0, 1.5, 2.2, 4.0], critical=1.0)
+    [(0, 1), (1, 2)]
+    """
+    ends = [max(j for j, rank in enumerate(ranks) if rank - first < critical) for first in ranks]
+    groups = [(i, end) for i, end in enumerate(ends) if end > i]
+    return [(i, end) for i, end in groups if i == 0 or ends[i - 1] < end]
 
 
 def absence_figure(table: Table) -> Figure:
@@ -108,6 +135,18 @@ def _means(row: Mapping[str, Standing], names: tuple[str, ...]) -> tuple[float, 
         return None
     overall, absent = (100 * float(np.mean([figures[key].mean for figures in known])) for key in (RANKED, "absent"))
     return overall, absent
+
+
+def _participation(table: Table, version: Version) -> list[tuple[str, list[str]]]:
+    """Return figures of the participation of each cell with the first seed; none where speeds decide who takes part."""
+    lines = []
+    for cell in table.cells:
+        values = ["–"] * len(PARTICIPATION)
+        if cell.rates != "speed":
+            seen = Participation.of(available_in(cell.experiment(version.reference, {}, version.seeds[0])))
+            values = [f"{value:.3g}" for name, value in asdict(seen).items() if name in PARTICIPATION]
+        lines.append((cell.name, values))
+    return lines
 
 
 def _titles() -> list[str]:

@@ -12,13 +12,14 @@ from turnout.cli.command import argument, command, examples, option, options, sw
 if TYPE_CHECKING:
     import numpy as np
 
-    from turnout.workbench.advise.advice import Trial
+    from turnout.workbench.advise.trials import Stage, Trial
     from turnout.workbench.benchmark.cells import Cell
 
 EPILOG = examples(
     """
 turnout advise runs/fedau-digits
 turnout advise trace.csv --try
+turnout advise trace.csv --config mine.toml
 turnout advise --availability markov
 """,
     "A trace is a CSV or Parquet file with the columns client, from and to, in rounds.",
@@ -33,17 +34,25 @@ class AdviseOptions:
     availability: str | None = option("Pattern of availability in place of a run or trace.", "NAME")
     output: Path | None = option("File of the picture of participation.", "FILE.svg")
     trial: bool = switch("Try the leading rules on the trace, with data of the benchmark.", "--try")
+    config: Path | None = option(
+        "Try the leading rules with the data, model and local training of this file of settings.",
+        "FILE",
+        None,
+        "--config",
+        "-c",
+    )
 
 
 @command(AdviseOptions, EPILOG)
 def advise(options: AdviseOptions) -> None:
     """Measure participation, name the nearest cells of the benchmark and the rules that led there.
 
-    With --try, the three leading rules run on the trace over five seeds, and one is recommended only if it is significantly
-    better than the plain mean. Labels are not needed.
+    With --try or --config, the three leading rules run on the trace over five seeds, and one is recommended only if it is
+    significantly better than the plain mean. Measuring needs no labels.
     """
-    from turnout.workbench.advise.advice import leaders, nearest, standing, tried
+    from turnout.workbench.advise.advice import leaders, nearest, standing
     from turnout.workbench.advise.participation import Participation
+    from turnout.workbench.advise.trials import tried
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.rows import published
     from turnout.workbench.benchmark.standings import table_of
@@ -69,10 +78,26 @@ def advise(options: AdviseOptions) -> None:
             else "no rule is better"
         )
         typer.echo(f"near {cell.name} (distance {distance:.1f}): {led}")
+    stages = _stages(options, present, cells[0][0])
+    for premise, stage in stages.items():
+        _recommend(premise, tried(stage, leaders(table, [cell for cell, _ in cells]), rows, version))
+    if not stages:
+        typer.echo("try the leading rules on this participation: --try, or --config FILE with your data")
+
+
+def _stages(options: AdviseOptions, present: np.ndarray, near: Cell) -> dict[str, Stage]:
+    """Return where rules are tried, by what is assumed about the data."""
+    from turnout.cli import layers
+    from turnout.workbench.advise.trials import Stage, own_cell
+
+    if options.config is not None:
+        return {"with your data": Stage(present, near, own_cell(layers.read(options.config)))}
     if not options.trial:
-        typer.echo("try the leading rules on this participation: --try")
-        return
-    _recommend(tried(present, leaders(table, [cell for cell, _ in cells]), rows, cells[0][0], version))
+        return {}
+    return {
+        "if rates are unrelated to labels": Stage(present, near),
+        "if clients with some labels are rarely there": Stage(present, near, related=True),
+    }
 
 
 def _present(options: AdviseOptions) -> np.ndarray:
@@ -84,7 +109,7 @@ def _present(options: AdviseOptions) -> np.ndarray:
     if (options.source is None) == (options.availability is None):
         raise ConfigurationError("give one of RUN, TRACE.csv and --availability: turnout advise trace.csv")
     if options.source is not None:
-        return present_in(options.source)
+        return present_in(options.source, everyone=options.config is not None)
     return available_in(Settings.of({"availability": {"name": options.availability}, "rounds": 500})(0))
 
 
@@ -93,7 +118,7 @@ def _draw(present: np.ndarray, path: Path) -> None:
     from turnout.population.availability import Trace
     from turnout.reporting.availability_figure import availability_figure
     from turnout.reporting.page import save_figure
-    from turnout.workbench.advise.advice import visits
+    from turnout.workbench.advise.trials import visits
 
     bound = Trace(visits(present), rounds=present.shape[1]).bind(len(present))
     save_figure(availability_figure({"participation": bound}, present.shape[1]), path)
@@ -106,12 +131,18 @@ def _tell_cells(cells: list[tuple[Cell, float]]) -> None:
         typer.echo(f"near {cell.name} (distance {distance:.1f})")
 
 
-def _recommend(trials: list[Trial]) -> None:
-    """Print the tried rules, and the recommendation."""
+def _recommend(premise: str, trials: list[Trial]) -> None:
+    """Print the tried rules, and the recommendation with its uncertainty."""
+    typer.echo(f"{premise}:")
     for trial in trials:
         margin = 100 * (trial.gap.margin or 0.0)
-        typer.echo(f"{trial.rule}: {100 * trial.gap.mean:+.1f} ± {margin:.1f} points (p {trial.p:.2g})")
+        typer.echo(f"  {trial.rule}: {100 * trial.gap.mean:+.1f} ± {margin:.1f} points (p {trial.p:.2g})")
     if best := next((trial for trial in trials if trial.is_better), None):
-        typer.echo(f"recommended: {best.rule} {' '.join(f'{name}={value}' for name, value in best.options.items())}")
+        values = " ".join(f"{name}={value:g}" for name, value in best.options.items())
+        typer.echo(f"  recommended: {best.rule} {values}")
     else:
-        typer.echo("recommended: the plain mean: differences are within the noise")
+        most = max((100 * (trial.gap.mean + (trial.gap.margin or 0.0)) for trial in trials), default=0.0)
+        typer.echo(
+            "  recommended: the plain mean: differences are within the noise, "
+            f"and no rule is ahead by more than {max(most, 0.0):.1f} points (95 % confidence)"
+        )

@@ -1,8 +1,6 @@
-"""Check the claims of a paper against runs: each check is true, false or unknown for every seed.
+"""Check the claims of a paper against runs: each check has margins, by which it is true or false, for every seed.
 
-Runs with the same seed share their data, initial model and participation, so a claim is checked for every seed separately,
-and holds where it is true for at least three quarters of the seeds. For a claim about one pair this is the case where both
-quartiles of the paired differences have the same sign.
+Runs with the same seed share their data, initial model and participation, so that their differences are paired.
 """
 
 from __future__ import annotations
@@ -38,10 +36,14 @@ class Check(ABC):
 
     Attributes:
         across: it compares panels, not algorithms within a panel.
+        closed: a margin of 0 is enough.
+        of_figures: margins are differences of figures, in their unit.
         algorithms: algorithms whose figures it needs.
     """
 
     across: ClassVar[bool] = False
+    closed: ClassVar[bool] = False
+    of_figures: ClassVar[bool] = False
     algorithms: tuple[str, ...]
 
     def detail(self, panels: Sequence[Figures]) -> str:
@@ -49,16 +51,28 @@ class Check(ABC):
         return ""
 
     @abstractmethod
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
+        """Return by how much each part of the claim is true for one seed, from its figures by algorithm in each panel.
+
+        A part is true for a positive margin, false for a negative one, and unknown for NaN.
+        """
+
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Return whether the claim is true for one seed, from its figures by algorithm in each panel; None if undecided."""
+        """Return whether the claim is true for one seed; None if undecided."""
+        margins = self.margins(figures, measure)
+        return _all_of(None if math.isnan(each) else each > 0.0 or (self.closed and each == 0.0) for each in margins)
 
     def truths(self, panels: Sequence[Figures], measure: Measure) -> list[bool | None]:
         """Return whether the claim is true, for every seed with all necessary figures."""
+        return [self.holds(figures, measure) for figures in self.by_seed(panels).values()]
+
+    def by_seed(self, panels: Sequence[Figures]) -> dict[int, list[dict[str, float]]]:
+        """Return the necessary figures of each seed that has all of them."""
         shared = [set(panel.get(name, {})) for panel in panels for name in self.algorithms]
-        return [
-            self.holds([{name: panel[name][seed] for name in self.algorithms} for panel in panels], measure)
+        return {
+            seed: [{name: panel[name][seed] for name in self.algorithms} for panel in panels]
             for seed in sorted(set.intersection(*shared))
-        ]
+        }
 
 
 class Order(Check):
@@ -72,11 +86,13 @@ class Order(Check):
         if len(set(self.algorithms)) < len(self.algorithms):
             raise refuse("order", given=order, needed=needed)
 
-    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Compare all pairs of neighbouring groups."""
+    of_figures = True
+
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
+        """Compare all pairs of neighboring groups."""
         (panel,) = figures
         pairs = [pair for first, second in pairwise(self.groups) for pair in product(first, second)]
-        return _all_of(better(panel[one], panel[other], measure) for one, other in pairs)
+        return [lead(panel[one], panel[other], measure) for one, other in pairs]
 
 
 class _Form(BaseModel):
@@ -98,9 +114,12 @@ class _Limits(_Form):
             raise ValueError("needed least, most or both")
         return self
 
-    def include(self, value: float) -> bool:
-        """Return whether a number is within the limits."""
-        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+    def margins(self, value: float) -> list[float]:
+        """Return by how much a number is within each limit."""
+        return [
+            *([] if self.least is None else [value - self.least]),
+            *([] if self.most is None else [self.most - value]),
+        ]
 
 
 class _RatioLimits(_Limits):
@@ -145,12 +164,14 @@ class Ratio(Check):
         self.limits = _read("ratio", TypeAdapter(_RatioLimits), ratio, needed)
         self.algorithms = (self.limits.of, self.limits.to)
 
-    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Check the ratio; None where both are infinite or the divisor is 0."""
+    closed = True
+
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
+        """Return the distances of the ratio from its limits; NaN where both are infinite or the divisor is 0."""
         one, other = (figures[0][name] for name in self.algorithms)
         if (math.isinf(one) and math.isinf(other)) or other == 0:
-            return None
-        return self.limits.include(one / other)
+            return [math.nan]
+        return self.limits.margins(one / other)
 
 
 class Bound(Check):
@@ -160,25 +181,27 @@ class Bound(Check):
         self.limits = _read("bound", TypeAdapter(_Limits), bound, '{of = "NAME", most = 0.5}, or least, or both')
         self.algorithms = (self.limits.of,)
 
-    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Check the figure."""
-        return self.limits.include(figures[0][self.algorithms[0]])
+    closed = of_figures = True
+
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
+        """Return the distances of the figure from its limits."""
+        return self.limits.margins(figures[0][self.algorithms[0]])
 
 
 class Improves(Check):
     """Check that an algorithm improves from each panel to the next: ``improves = "scaffold_p"``."""
 
-    across = True
+    across = of_figures = True
 
     def __init__(self, improves: Any) -> None:
         if not isinstance(improves, str):
             raise refuse("improves", given=improves, needed="the name of an algorithm")
         self.algorithms = (improves,)
 
-    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
         """Compare every panel with the previous one."""
         values = [panel[self.algorithms[0]] for panel in figures]
-        return _all_of(better(after, before, measure) for before, after in pairwise(values))
+        return [lead(after, before, measure) for before, after in pairwise(values)]
 
 
 class Gains(Check):
@@ -193,12 +216,12 @@ class Gains(Check):
         pair = _read("gains", TypeAdapter(_Pair), gains, '{of = "NAME", over = "NAME"}')
         self.algorithms = (pair.of, pair.over)
 
-    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Compare every lead with the previous one."""
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
+        """Compare every lead with the previous one; NaN if one is unknown."""
         leads = [self._lead(panel, measure) for panel in figures]
-        if any(math.isnan(lead) for lead in leads):
-            return None
-        return all(after > before for before, after in pairwise(leads))
+        if any(math.isnan(each) for each in leads):
+            return [math.nan]
+        return [after - before for before, after in pairwise(leads)]
 
     def _lead(self, panel: Mapping[str, float], measure: Measure) -> float:
         of, over = (panel[name] for name in self.algorithms)
@@ -216,7 +239,7 @@ class Slope(Check):
     slope of ln(figure) over ln(x).
     """
 
-    across = True
+    across = closed = True
 
     def __init__(self, slope: Any) -> None:
         needed = '{of = "NAME", over = [50, 100, 200], most = -0.5}, or least, or both'
@@ -225,10 +248,9 @@ class Slope(Check):
             raise refuse("slope", given=slope, needed=needed)
         self.algorithms, self.over = (self.limits.of,), tuple(self.limits.over)
 
-    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Fit the exponent, and check that it is within the limits."""
-        exponent = self.exponent([panel[self.algorithms[0]] for panel in figures])
-        return None if math.isnan(exponent) else self.limits.include(exponent)
+    def margins(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> list[float]:
+        """Fit the exponent, and return its distances from the limits."""
+        return self.limits.margins(self.exponent([panel[self.algorithms[0]] for panel in figures]))
 
     def detail(self, panels: Sequence[Figures]) -> str:
         """Return the exponent of every seed."""
@@ -276,8 +298,6 @@ def _all_of(truths: Iterable[bool | None]) -> bool | None:
     return False if False in values else None if None in values else True
 
 
-def better(one: float, other: float, measure: Measure) -> bool | None:
-    """Return whether one figure is better than another; None where neither run has a figure."""
-    if math.isinf(one) and one == other:
-        return None
-    return one < other if measure.less_is_better else one > other
+def lead(one: float, other: float, measure: Measure) -> float:
+    """Return by how much one figure is better than another; NaN where neither run has a figure."""
+    return other - one if measure.less_is_better else one - other

@@ -9,19 +9,17 @@ from typing import Any
 
 from turnout.results.measure import Measure
 from turnout.results.records import RunRecord
-from turnout.results.statistics import Quartiles
+from turnout.results.significance import FEWEST, LEVEL
+from turnout.results.statistics import Quartiles, holm, number
 from turnout.results.target import Target, accuracy_target
 from turnout.workbench.reproduction.checks import Figures
 from turnout.workbench.reproduction.declaration import Claim, Panel, Reproduction
+from turnout.workbench.reproduction.testing import Test, paired_test
+
+HOLDS, DOES_NOT_HOLD, UNDECIDED, NOT_RUN = "holds", "does not hold", "undecided", "not run"
 
 Values = Mapping[str, Mapping[str, Figures]]
 """Figures by panel, measure, algorithm and seed."""
-
-LEAST_SEEDS = 3
-"""The least number of seeds with which a claim is decided."""
-
-LEAST_SHARE = 0.75
-"""The share of the seeds that have to agree on a verdict."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,30 @@ class Finding:
     Attributes:
         claim: claim in words.
         panels: their titles.
-        verdict: ``"holds"``, ``"does not hold"`` or ``"undecided"``.
-        reason: the number of seeds, and the reason of an undecided verdict.
+        verdict: ``"holds"``, ``"does not hold"``, ``"undecided"`` or ``"not run"``.
+        reason: the number of seeds, and the margin with its 95 % confidence interval; or what was not run.
+        seeds: number of seeds.
+        p: p-value by Holm's method over the claims of the table; None if there is none.
     """
 
     claim: str
     panels: tuple[str, ...]
     verdict: str
     reason: str
+    seeds: int = 0
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A claim in one panel or between several, with its figures by panel, or what was not run."""
+
+    claim: Claim
+    panels: Sequence[Panel]
+    measure: Measure
+    figures: Sequence[Figures] = ()
+    missing: tuple[str, ...] = ()
+    test: Test | None = None
 
 
 @dataclass(frozen=True)
@@ -113,31 +127,43 @@ class Outcome:
 
     def findings(self) -> list[Finding]:
         """Return the verdict on every claim, in every panel that it concerns."""
-        return [finding for claim in self.reproduction.claims for finding in self._of(claim)]
+        questions = [each for claim in self.reproduction.claims for each in self._of(claim)]
+        tests = [each.test for each in questions]
+        adjusted = holm([math.nan if test is None else test.p for test in tests])
+        return [self._finding(question, p) for question, p in zip(questions, adjusted, strict=True)]
 
-    def _of(self, claim: Claim) -> list[Finding]:
+    def _of(self, claim: Claim) -> list[_Question]:
         measure = claim.measure or self.reproduction.measures[0]
         names = claim.panels or tuple(self.reproduction.panels)
         panels = [self.reproduction.panels[name] for name in names]
         if claim.check.across:
             return [self._across(claim, panels, measure)]
         complete = [panel for panel in panels if set(claim.check.algorithms) <= set(self.reproduction.of(panel))]
-        return [self._finding(claim, [panel], measure) for panel in complete if panel.name in self.records]
+        return [self._question(claim, [panel], measure) for panel in complete if panel.name in self.records]
 
-    def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
-        """Return the verdict on a claim that compares panels."""
+    def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> _Question:
+        """Return the question of a claim that compares panels."""
         run = {name for panel in panels for name in self.reproduction.of(panel)}
         missing = [panel.title for panel in panels if panel.name not in self.records]
         if missing := [*missing, *(name for name in claim.check.algorithms if name not in run)]:
-            titles = tuple(panel.title for panel in panels)
-            return Finding(claim.text, titles, "undecided", f"not run: {', '.join(missing)}")
-        return self._finding(claim, panels, measure)
+            return _Question(claim, panels, measure, missing=tuple(missing))
+        return self._question(claim, panels, measure)
 
-    def _finding(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
+    def _question(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> _Question:
         figures = [self.figures(panel, measure) for panel in panels]
-        result, reason = verdict(claim.check.truths(figures, measure))
-        reasons = [reason, claim.check.detail(figures)]
-        return Finding(claim.text, tuple(panel.title for panel in panels), result, "; ".join(filter(None, reasons)))
+        missing = [name for name in claim.check.algorithms if not all(each.get(name) for each in figures)]
+        test = None if missing else paired_test(claim.check, figures, measure)
+        return _Question(claim, panels, measure, figures, tuple(missing), test)
+
+    def _finding(self, question: _Question, p: float) -> Finding:
+        claim, titles = question.claim, tuple(panel.title for panel in question.panels)
+        if question.missing:
+            return Finding(claim.text, titles, NOT_RUN, f"not run: {', '.join(question.missing)}")
+        truths = claim.check.truths(question.figures, question.measure)
+        result, reason = verdict(truths, question.test, p, question.measure.scale if claim.check.of_figures else 1.0)
+        reasons = [reason, claim.check.detail(question.figures)]
+        shown = None if math.isnan(p) else p
+        return Finding(claim.text, titles, result, "; ".join(filter(None, reasons)), len(truths), shown)
 
     def as_plain(self) -> dict[str, Any]:
         """Return the outcome as plain values for JSON, in which an infinite figure is None.
@@ -151,7 +177,13 @@ class Outcome:
             "reference": reproduction.reference,
             "changes": list(self.changes),
             "findings": [
-                {"claim": f.claim, "panels": list(f.panels), "verdict": f.verdict, "reason": f.reason}
+                {
+                    "claim": f.claim,
+                    "panels": list(f.panels),
+                    "verdict": f.verdict,
+                    "reason": f.reason,
+                    "p": rounded(f.p),
+                }
                 for f in self.findings()
             ],
             "figures": [
@@ -187,17 +219,36 @@ class Outcome:
         return named and set(claim.check.algorithms) <= set(self.reproduction.of(panel))
 
 
-def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
-    """Return the verdict over all seeds, and its reason."""
+def verdict(truths: Sequence[bool | None], test: Test | None, p: float, scale: float = 1.0) -> tuple[str, str]:
+    """Return the verdict over all seeds, and its reason.
+
+    Args:
+        truths: whether the claim is true, for every seed.
+        test: the test of its margins.
+        p: p-value of the test, adjusted for the other claims.
+        scale: what margins are multiplied by in the reason.
+    """
     total, true, unknown = len(truths), truths.count(True), truths.count(None)
-    count = f"true of {true} of {total} seed{'s' * (total != 1)}"
-    if total < LEAST_SEEDS:
-        return "undecided", f"{count}, at least {LEAST_SEEDS} are needed"
-    if true >= LEAST_SHARE * total:
-        return "holds", count
-    if total - true - unknown >= LEAST_SHARE * total:
-        return "does not hold", count
-    return "undecided", f"{count}, {unknown} undecided" if unknown else f"the spread overlaps, {count}"
+    count = f"true of {true} of {total} seed{'s' * (total != 1)}" + (f", {unknown} unknown" if unknown else "")
+    if total - unknown < FEWEST:
+        return UNDECIDED, f"{count}, at least {FEWEST} are needed"
+    if test is None:
+        return UNDECIDED, f"{count}, without a difference"
+    margin = f"{count}, one side never arrived"
+    if math.isfinite(test.gap.mean):
+        margin = f"{count}, margin {_signed(scale * test.gap.mean)} ± {number(scale * (test.gap.margin or 0.0))}"
+    if not p < LEVEL:
+        return UNDECIDED, margin
+    return (HOLDS if test.is_true else DOES_NOT_HOLD), margin
+
+
+def rounded(p: float | None) -> float | None:
+    """Return a p-value with three significant digits, which are the same on other processors."""
+    return None if p is None else float(f"{p:.3g}")
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + number(value)
 
 
 def _plain(ours: Quartiles) -> dict[str, Any]:

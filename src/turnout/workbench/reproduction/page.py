@@ -9,9 +9,10 @@ from turnout.reporting.settings import environment, settings
 from turnout.reporting.style import keys_of, looks_of
 from turnout.results.measure import Measure
 from turnout.results.names import name_of
+from turnout.results.significance import FEWEST
 from turnout.workbench.reproduction import table
 from turnout.workbench.reproduction.declaration import Curve
-from turnout.workbench.reproduction.outcome import LEAST_SEEDS, Outcome
+from turnout.workbench.reproduction.outcome import Outcome
 from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
 
 
@@ -33,8 +34,8 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
         lead=reproduction.reference,
         about=reproduction.about,
         changes=outcome.changes,
-        findings=outcome.findings(),
-        least_seeds=LEAST_SEEDS,
+        findings=[(finding, table.shown(finding.p)) for finding in outcome.findings()],
+        least_seeds=FEWEST,
         papers=any(table.has_paper(outcome, index) for index in range(len(reproduction.measures))),
         titles=table.titles(outcome),
         groups=list(groups.values()),

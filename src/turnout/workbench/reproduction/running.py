@@ -113,7 +113,7 @@ def computed(numbers: str, seeds: Sequence[int]) -> dict[str, dict[str, dict[str
 
 
 def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the origin of results: command, version and commit, rounds, and seconds of all runs.
+    """Return the origin of results: command, version, commit and sources, rounds, and seconds of all runs.
 
     Args:
         seconds: seconds of computation.
@@ -127,6 +127,7 @@ def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int
         "command": command(sys.argv[1:]),
         "turnout": noted["turnout"],
         "commit": noted["turnout_commit"],
+        "sources": noted.get("sources"),
         "rounds": sorted(set(rounds)),
         "seconds": round(seconds, 1),
     }

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from turnout.results.formats import csv_of
 from turnout.results.terminal import TextTable
-from turnout.workbench.reproduction.outcome import Finding, Line, Outcome
+from turnout.workbench.reproduction.outcome import DOES_NOT_HOLD, HOLDS, NOT_RUN, UNDECIDED, Finding, Line, Outcome
 
-STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
+STYLES = {HOLDS: "green", DOES_NOT_HOLD: "red", UNDECIDED: "yellow", NOT_RUN: "dim"}
 
 
 def titles(outcome: Outcome) -> list[str]:
@@ -80,15 +80,22 @@ def rich_table(outcome: Outcome) -> TextTable:
 def rich_findings(findings: Sequence[Finding]) -> Table:
     """Return the findings for a terminal."""
     table = Table(box=SIMPLE_HEAD)
-    for title in ("claim", "where", "finding", "seeds"):
-        table.add_column(title, no_wrap=title == "finding")
+    for title in ("claim", "where", "finding", "seeds", "p"):
+        table.add_column(title, no_wrap=title in ("finding", "p"))
     before = ""
     for finding in findings:
         claim = finding.claim if finding.claim != before else ""
         verdict = Text(finding.verdict, style=STYLES[finding.verdict])
-        table.add_row(Text(claim), Text(", ".join(finding.panels)), verdict, Text(finding.reason))
+        table.add_row(
+            Text(claim), Text(", ".join(finding.panels)), verdict, Text(finding.reason), Text(shown(finding.p))
+        )
         before = finding.claim
     return table
+
+
+def shown(p: float | None) -> str:
+    """Format a p-value."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def csv(outcome: Outcome) -> str:

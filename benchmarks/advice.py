@@ -1,0 +1,191 @@
+"""Check the advice on 40 generated populations whose best rule is known from simulation.
+
+A population has 12 clients with scanned digits, a logistic model and one of five patterns of availability. Its clients are
+alike, or heterogeneous (Dirichlet(0.1)) with rates that are unrelated to labels, or related to them. Twenty populations are
+generated, and two traces of 16 rounds of each. The advice sees a trace and the clients' data, and recommends a rule as
+``turnout advise --config`` does. The truth is simulated with six further seeds, of which each has availability of its own,
+after step sizes were tuned: the best rule has the highest mean test accuracy over the last quarter of the rounds.
+
+    python benchmarks/advice.py                    # about five minutes of one core; writes benchmarks/advice.json
+    python benchmarks/advice.py --output /tmp/advice.json
+
+The command resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.experiment import Experiment
+from turnout.results.statistics import Gap, gap, holm
+from turnout.workbench.advise.advice import leaders, nearest
+from turnout.workbench.advise.participation import Participation, available_in
+from turnout.workbench.advise.trials import Stage, late_accuracy, own_cell, tried, tuned
+from turnout.workbench.benchmark.cells import Cell, Version
+from turnout.workbench.benchmark.rows import Row, published
+from turnout.workbench.benchmark.standings import Table, table_of
+
+ROUNDS, NUM_CLIENTS, NUM_TRACES = 16, 12, 40
+RULES = ("fedau", "fedvarp", "mifa", "amplified_scaffold")
+"""The rules beside the plain mean, whatever further rows the benchmark has."""
+SEEDS = range(1000, 1006)
+PATTERNS = (
+    {"name": "bernoulli"},
+    {"name": "markov", "join": 0.3},
+    {"name": "cyclic", "period": 10},
+    {"name": "staircase", "low": 0.4, "period": 10},
+    {"name": "interleaved_sine", "period": 10},
+)
+FILE = Path(__file__).resolve().parents[1] / "benchmarks" / "advice.json"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The advice on a population, and the truth.
+
+    Attributes:
+        pattern: kind of availability.
+        rates: ``"equal"``, ``"unequal"`` or ``"labels"``.
+        mean: mean rate.
+        named: the recommended rule.
+        best: the rule with the highest mean accuracy.
+        lost: by how much the mean accuracy of the recommended rule is below that of the best one.
+        p: p-value of this difference, by a paired t-test over seeds, with Holm's correction over the rules; 1 for the best.
+        equal: whether no rule is significantly better than the plain mean.
+    """
+
+    pattern: str
+    rates: str
+    mean: float
+    named: str
+    best: str
+    lost: float
+    p: float
+    equal: bool
+
+    @property
+    def is_right(self) -> bool:
+        """True if the recommended rule is the best one, or not significantly worse."""
+        return not self.p < 0.05
+
+
+def population(index: int) -> Cell:
+    """Return a generated population as settings with explicit rates."""
+    rng = np.random.default_rng(index)
+    pattern, kind = PATTERNS[index % 5], ("alike", "unrelated", "labels", "labels")[index % 4]
+    partition = {"name": "iid"} if kind == "alike" else {"name": "dirichlet", "alpha": 0.1}
+    settings = {
+        "rounds": ROUNDS, "local": {"steps": 8, "batch_size": 8, "lr": 0.2},
+        "data": {"name": "digits", "partition": partition, "num_clients": NUM_CLIENTS},
+        "model": {"name": "logistic"},
+        "availability": {**pattern, "correlated_with_labels": "none"},
+    }  # fmt: skip
+    if kind != "alike":
+        settings["data"]["empty"] = "drop"
+    cell = Cell(f"population {index}", "small", kind, 1.0, settings)
+    counts = cell.experiment("average_participating", {}, 0).data.label_counts()
+    rates = rng.uniform(*((0.5, 0.9) if kind == "alike" else (0.1, 0.6)), len(counts))
+    if kind == "labels":  # clients with many examples of the digits 0 to 4 are rarely there
+        rare = counts[:, :5].sum(axis=1) / counts.sum(axis=1)
+        rates = np.exp(np.log(0.6) + rare * np.log(rng.uniform(0.05, 0.3) / 0.6))
+    settings["availability"]["rates"] = rates.tolist()
+    return cell
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What all verdicts need: the rows of the rules, their table, and the version of the benchmark."""
+
+    version: Version
+    rows: list[Row]
+    table: Table
+
+    @classmethod
+    def ready(cls) -> Check:
+        """Read the rows."""
+        version = Version.read()
+        rows = [row for row in published(version) if row["rule"] in (version.reference, *RULES)]
+        return cls(version, rows, table_of(rows, version, "small"))
+
+    def advice(self, cell: Cell, seed: int) -> tuple[float, str]:
+        """Return the mean rate of a trace, and the rule that is recommended for it."""
+        present = available_in(cell.experiment(self.version.reference, {}, seed))
+        cells = [near for near, _ in nearest(Participation.of(present), self.version)]
+        stage = Stage(present, cells[0], own_cell(cell.settings))
+        trials = tried(stage, leaders(self.table, cells), self.rows, self.version)
+        named = next((trial.rule for trial in trials if trial.is_better), self.version.reference)
+        return float(present.mean()), named
+
+    @cache  # noqa: B019  there is one check
+    def truth(self, index: int) -> dict[str, dict[int, float]]:
+        """Return the accuracies of all rules in a population by seed."""
+        cell = population(index)
+        start = cell.experiment(self.version.reference, {}, 0)
+        stage = Stage(np.ones((start.data.num_clients, 2), bool), self.version.cells[0], own_cell(cell.settings))
+
+        def make(rule: str, options: Mapping[str, Any], seed: int) -> Experiment:
+            return replace(stage.experiment(rule, options, seed), population=start.population)
+
+        options = {
+            rule: tuned(make, rule, first, self.version.tuning_seeds[0])
+            for rule, first in stage.options(self.rows).items()
+        }
+        return {rule: {seed: late_accuracy(make(rule, own, seed)) for seed in SEEDS} for rule, own in options.items()}
+
+    def verdict(self, index: int) -> Verdict:
+        """Return the advice on a trace, and the truth."""
+        cell, accuracy, plain = population(index // 2), self.truth(index // 2), self.version.reference
+        mean, named = self.advice(cell, index % 2)
+        means = {rule: float(np.mean([*runs.values()])) for rule, runs in accuracy.items()}
+        best = max(means, key=lambda rule: means[rule])
+        equal = not any(p < 0.05 and each.mean > 0 for each, p in compared(accuracy, plain).values())
+        behind, p = compared(accuracy, best).get(named, (Gap(0.0, 0.0), 1.0))
+        pattern = str(cell.settings["availability"]["name"])
+        return Verdict(pattern, cell.rates, mean, named, best, -behind.mean, p, equal)
+
+
+def compared(accuracy: Mapping[str, Mapping[int, float]], reference: str) -> dict[str, tuple[Gap, float]]:
+    """Return the differences of the other rules from one, with p-values after Holm's correction."""
+    gaps = {
+        rule: gap(runs, accuracy[reference]) or Gap(0.0, 0.0) for rule, runs in accuracy.items() if rule != reference
+    }
+    return {rule: (gaps[rule], p) for rule, p in zip(gaps, holm([each.p for each in gaps.values()]), strict=True)}
+
+
+def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """Return how many verdicts are right, overall and where no rule is better than the plain mean."""
+    equal = [each for each in verdicts if each.equal]
+    plain = sum(each.named == "average_participating" for each in equal)
+    return {
+        "populations": len(verdicts), "best": sum(each.named == each.best for each in verdicts),
+        "right": sum(each.is_right for each in verdicts), "no difference": len(equal), "said so": plain,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Check populations, and write the figures after each; populations that the file has are not checked again."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=FILE)
+    output = parser.parse_args().output
+    torch.set_num_threads(1)
+    verdicts = [Verdict(**each) for each in json.loads(output.read_text("utf-8"))] if output.exists() else []
+    check, begun = Check.ready(), time.process_time()
+    for index in range(len(verdicts), NUM_TRACES):
+        verdicts.append(check.verdict(index))
+        print(index, verdicts[-1], f"{time.process_time() - begun:.0f} s", flush=True)
+        output.write_text(json.dumps([asdict(each) for each in verdicts], indent=1) + "\n", "utf-8")
+    print(counts(verdicts))
+
+
+if __name__ == "__main__":
+    main()
