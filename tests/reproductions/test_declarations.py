@@ -1,4 +1,4 @@
-"""Declarations of reproductions are runnable, and not part of the wheel."""
+"""Declarations of reproductions are runnable."""
 
 from __future__ import annotations
 

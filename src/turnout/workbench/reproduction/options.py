@@ -24,8 +24,10 @@ class ReproduceOptions(DeviceOption, RunsOptions):
     algorithms: str | None = option("Run only these algorithms.", "NAME,NAME", panel=SETTINGS)
     seeds: str | None = seeds_option("as declared")
     rounds: int | None = option("Number of server steps (default: as declared).", "N", panel=SETTINGS)
-    declarations: Path = option(
-        "Folder of the declarations PAPER/NAME.toml.", "FOLDER", Path("reproductions"), panel=SETTINGS
+    declarations: Path | None = option(
+        "Folder of the declarations PAPER/NAME.toml (default: reproductions, or the package's).",
+        "FOLDER",
+        panel=SETTINGS,
     )
     data_dir: Path | None = option(
         "Data directory: turnout data list.", "FOLDER", panel=SETTINGS, envvar="TURNOUT_DATA"

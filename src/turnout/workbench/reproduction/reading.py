@@ -17,23 +17,39 @@ from turnout.workbench.reproduction.checks import CHECKS, check_of
 from turnout.workbench.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
 from turnout.workbench.reproduction.tabulated import Quantity
 
-FOLDER = Path("reproductions")
-"""The folder of declarations, relative to the root of the repository."""
+HERE = Path("reproductions")
+"""The folder of declarations in a clone of the repository, where the command is called."""
+
+INSTALLED = Path(__file__).parents[1] / "declarations"
+"""The folder of declarations in an installed package."""
 
 
-def names(folder: Path = FOLDER) -> list[str]:
-    """Return the names of the declarations in a folder: ``"folb/table-1"`` for ``FOLDER/folb/table-1.toml``, ..."""
-    return list(_declarations(folder))
+def folder_of(given: Path | None = None) -> Path:
+    """Return the folder of declarations: the given one, or that of a clone, or that of the installed package."""
+    return given or (INSTALLED if INSTALLED.is_dir() and not HERE.is_dir() else HERE)
 
 
-def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
+def names(folder: Path | None = None) -> list[str]:
+    """Return the names of the declarations in a folder: ``"folb/table-1"`` for ``FOLDER/folb/table-1.toml``, ...
+
+    None is the folder of a clone, or of the installed package.
+    """
+    return list(_declarations(folder_of(folder)))
+
+
+def load(name: str, folder: Path | None = None) -> Reproduction | Drawing:
     """Load a declaration by its name in a folder, or by the path of its TOML file.
+
+    Args:
+        name: name or path.
+        folder: the folder; None is that of a clone, or of the installed package.
 
     Raises:
         ConfigurationError: if a name is unknown, or a declaration is malformed.
     """
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
+    folder = folder_of(folder)
     tables = _declarations(folder)
     known = {path: path for path in tables}
     for path, table in tables.items():  # such as maxfl/figure-4, which the runs of maxfl/figure-3 show

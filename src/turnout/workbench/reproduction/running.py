@@ -206,8 +206,8 @@ def show_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> N
     write_tables(folder, {"results.csv": tables.csv(outcome), "findings.json": plain})
 
 
-def declarations_table(folder: Path) -> Table:
-    """Return a table of the declarations in a folder."""
+def declarations_table(folder: Path | None) -> Table:
+    """Return a table of the declarations in a folder; None is that of a clone, or of the installed package."""
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "description", "data"):
         table.add_column(column, no_wrap=column == "name")
