@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from turnout.base import ScalesByReports, ShortensSteps, Slots
+from turnout.base import ScalesByReports, Server, ShortensSteps, Slots
 from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.guard.clip_controls import ClipControls
@@ -107,13 +107,14 @@ def check_coins(algorithm: Slots, rate: float) -> None:
             f"sampling_rate: got {rate}, and {type(algorithm.selection).__name__} does not sample clients at that rate: add "
             "Poisson with that rate to the pieces, or leave sampling_rate out"
         )
-    for piece in (*algorithm.weighting[:-1], algorithm.server):
-        if piece.participation == "others":
-            raise ConfigurationError(
-                f"sampling_rate: {type(piece).__name__} treats a client's report by which other clients were drawn, in this "
-                "round or earlier, which is private, so a client would affect rounds in which it was not drawn: use weights "
-                "that depend on a client's own participation, such as Participation without groups"
-            )
+    others = [piece for piece in algorithm.weighting[:-1] if piece.participation == "others"]
+    others += [algorithm.server] if _depends_on_delays(algorithm.server) else []
+    if others:
+        raise ConfigurationError(
+            f"sampling_rate: {type(others[0]).__name__} treats a client's report by which other clients were drawn, in this "
+            "round or earlier, which is private, so a client would affect rounds in which it was not drawn: use weights "
+            "that depend on a client's own participation, such as Participation without groups"
+        )
     if not isinstance(algorithm.weighting[-1], DivideByClients):
         raise ConfigurationError(
             f"sampling_rate: the number of sampled clients is private, and {type(algorithm.weighting[-1]).__name__} "
@@ -146,12 +147,17 @@ def check_fixed_size(algorithm: Slots, cohort: int | None) -> None:
         )
 
 
+def _depends_on_delays(server: Server) -> bool:
+    """Return whether the participation of clients changes the length of the server's steps."""
+    return isinstance(server, ShortensSteps) and server.shortens
+
+
 def _of_earlier_rounds(algorithm: Slots) -> str | None:
     """Return the name of the first piece that makes contributions depend on earlier participation; None without."""
     *chain, _ = algorithm.weighting
     remembers = (
         *((piece, piece.participation != "none") for piece in chain),
-        (algorithm.server, isinstance(algorithm.server, ShortensSteps) and algorithm.server.shortens),
+        (algorithm.server, _depends_on_delays(algorithm.server)),
         (algorithm.personal, algorithm.personal is not None),
         *((piece, bool(piece.memory(1, torch.float32))) for piece in (*algorithm.guard, *algorithm.corrections)),
         *((piece, True) for piece in algorithm.keeping),
