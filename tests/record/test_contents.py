@@ -20,7 +20,7 @@ import turnout as to
 from turnout import CheckpointError
 from turnout.comparison.folders import is_finished, load_record, ordered_names
 from turnout.comparison.sharing import running, standings
-from turnout.record import checkpoint, contents, tables
+from turnout.record import checkpoint, contents, storage, tables
 from turnout.record.checkpoint import FILE
 from turnout.record.log import FILE as LOG
 from turnout.record.log import _packed
@@ -328,3 +328,21 @@ def test_columns_and_names_with_html_stay_text_in_tables_and_cards(copy):
         assert "<script>" not in text
         widths = [line.count("|") - line.count(r"\|") for line in text.splitlines() if line.startswith("|")]
         assert len(set(widths)) == 1
+
+
+@pytest.mark.skipif(
+    not hasattr(os.stat_result, "st_blocks"), reason="this system does not tell how much of a file is stored"
+)
+@pytest.mark.parametrize("name", ["config.json", "SHA256SUMS", "rounds.parquet", FILE])
+def test_file_that_is_a_hole_is_not_read(tmp_path, name):
+    """A file of a terabyte takes no space, and would be read for a quarter of an hour before its digest is wrong."""
+    experiment(1).run(tmp_path)
+    os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(CheckpointError, match="nearly all of its 1,099,511,627,776 bytes are a hole"):
+        storage.check_all(tmp_path)
+
+
+def test_text_of_more_bytes_than_a_run_writes_is_not_read(copy, monkeypatch):
+    monkeypatch.setattr(contents, "_MOST_TEXT", 100)
+    with pytest.raises(CheckpointError, match=r"is damaged \(it has more than 100 bytes\)"):
+        load(copy)

@@ -35,6 +35,9 @@ VALUE_ERRORS = (
 
 _DEPTH = 100  # levels of nesting; functions that traverse the values recurse once per level
 
+_LARGE = 1 << 30  # bytes of a file that takes seconds to read
+_MOST_TEXT = 1 << 28  # bytes of a file of text
+
 
 class Contents(BaseModel):
     """The fields of a file that its readers need. Other fields are ignored."""
@@ -145,27 +148,51 @@ def check_regular(path: Path) -> None:
     Raises:
         CheckpointError: if it does not.
     """
-    if path.exists() and not path.is_file():
-        raise damaged(path, "it is not a regular file")
+    if path.exists() and (why := _irregular(path.stat())) is not None:
+        raise damaged(path, why)
+
+
+def _irregular(facts: os.stat_result) -> str | None:
+    """Return why a file is not read, from what the system says of it; None where it is a regular file with content."""
+    if not stat.S_ISREG(facts.st_mode):
+        return "it is not a regular file"
+    stored = getattr(facts, "st_blocks", None)  # of 512 bytes; Windows has none
+    if facts.st_size > _LARGE and stored is not None and 512 * stored < facts.st_size / 1000:
+        return f"nearly all of its {facts.st_size:,} bytes are a hole"
+    return None
 
 
 class Irregular(CheckpointError):
-    """Report a pipe, a device or a folder in place of a file."""
+    """Report a pipe, a device, a folder or a hole in place of a file."""
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open a file of a folder that may come from somebody else. What is no regular file is neither waited for nor read.
 
     Raises:
-        Irregular: if it is a pipe, a device or a folder, or a link to one.
+        Irregular: if it is a pipe, a device or a folder, a link to one, or a large file without content.
         FileNotFoundError: if there is no such file.
         OSError: if it cannot be opened.
     """
     number = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(number).st_mode):
+    if (why := _irregular(os.fstat(number))) is not None:
         os.close(number)
-        raise Irregular(str(damaged(path, "it is not a regular file")))
+        raise Irregular(str(damaged(path, why)))
     return os.fdopen(number, "rb")
+
+
+def read_text(path: Path) -> bytes:
+    """Read a file of text as `open_regular` opens it.
+
+    Raises:
+        CheckpointError: if it has more bytes than any that a run writes.
+        FileNotFoundError, OSError: see `open_regular`.
+    """
+    with open_regular(path) as file:
+        text = file.read(_MOST_TEXT + 1)
+    if len(text) > _MOST_TEXT:
+        raise damaged(path, f"it has more than {_MOST_TEXT:,} bytes")
+    return text
 
 
 def parse(text: bytes | str) -> dict[str, Any]:

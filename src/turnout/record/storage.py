@@ -148,8 +148,7 @@ def read_json(path: Path, instead: str, form: type[contents.Contents] | None = N
         CheckpointError: if it is missing or damaged, or if a field is missing or invalid.
     """
     try:
-        contents.check_regular(path)
-        text = path.read_bytes()
+        text = contents.read_text(path)
         check(path)
         value = contents.parse(text)
     except FileNotFoundError as error:
@@ -195,7 +194,7 @@ def _digests(folder: Path) -> dict[str, list[str]]:
     path = folder / DIGESTS
     contents.check_regular(path)
     with contents.readable(path):
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        lines = contents.read_text(path).splitlines() if path.exists() else []
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:

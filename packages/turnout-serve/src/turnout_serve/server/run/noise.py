@@ -26,8 +26,6 @@ from turnout_serve.server.journal.entries import Entry
 
 RELEASES = "releases.json"
 
-_LONGEST = 1 << 24  # bytes of the file, in which each restore of the server adds a window
-
 
 def fresh() -> str:
     """Draw a secret of 256 bits from the operating system, hexadecimal."""
@@ -126,11 +124,7 @@ class Releases:
             CheckpointError: if a file cannot be read.
         """
         try:
-            with contents.open_regular(self._path) as file:
-                text = file.read(_LONGEST + 1)
-            if len(text) > _LONGEST:
-                raise ValueError(f"it has more than {_LONGEST:,} bytes")
-            facts = contents.check(self._path, _Made, contents.parse(text))
+            facts = contents.check(self._path, _Made, contents.parse(contents.read_text(self._path)))
         except FileNotFoundError:
             return None, "", (), None
         except OSError as error:  # deleting it would spend the whole budget
