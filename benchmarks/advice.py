@@ -60,7 +60,8 @@ class Verdict:
         named: the recommended rule.
         best: the rule with the highest mean accuracy.
         lost: by how much the mean accuracy of the recommended rule is below that of the best one.
-        p: p-value of this difference, by a paired t-test over seeds, with Holm's correction over the rules; 1 for the best.
+        spread: standard deviation over seeds of the accuracy of the best rule.
+        p: p-value of the difference, by a paired t-test over seeds, with Holm's correction over the rules; 1 for the best.
         equal: whether no rule is significantly better than the plain mean.
     """
 
@@ -70,13 +71,14 @@ class Verdict:
     named: str
     best: str
     lost: float
+    spread: float
     p: float
     equal: bool
 
     @property
     def is_right(self) -> bool:
-        """True if the recommended rule is the best one, or not significantly worse."""
-        return not self.p < 0.05
+        """True if the recommended rule is the best one, or within the spread."""
+        return self.lost <= self.spread
 
 
 def population(index: int) -> Cell:
@@ -151,7 +153,8 @@ class Check:
         equal = not any(p < 0.05 and each.mean > 0 for each, p in compared(accuracy, plain).values())
         behind, p = compared(accuracy, best).get(named, (Gap(0.0, 0.0), 1.0))
         pattern = str(cell.settings["availability"]["name"])
-        return Verdict(pattern, cell.rates, mean, named, best, -behind.mean, p, equal)
+        spread = float(np.std([*accuracy[best].values()], ddof=1))
+        return Verdict(pattern, cell.rates, mean, named, best, 0.0 - behind.mean, spread, p, equal)
 
 
 def compared(accuracy: Mapping[str, Mapping[int, float]], reference: str) -> dict[str, tuple[Gap, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -30,15 +31,21 @@ def nearest(seen: Participation, version: Version, tier: str = "small") -> list[
 
 
 def leaders(table: Table, cells: Iterable[Cell]) -> list[str]:
-    """Return the rules with the largest mean difference from the plain mean in these cells, best first.
+    """Return the rules that are ahead of the plain mean in these cells by most, best first.
 
-    Of rules with the same figures, such as one rule with another memory, only the first is returned.
+    Differences that are not significant count as zero. Where those of two rules are equal, the average rank over all cells
+    decides. Of rules with the same figures, such as one rule with another memory, only the first is returned.
     """
     names = [cell.name for cell in cells]
-    found = {rule: [row[name].gap for name in names if name in row] for rule, row in table.standings.items()}
-    means = {rule: float(np.mean([each.mean for each in gaps if each])) for rule, gaps in found.items() if any(gaps)}
-    distinct = {mean: rule for rule, mean in reversed(means.items())}
-    return [rule for _, rule in sorted(distinct.items(), reverse=True)][:NUM_RULES]
+    distinct: dict[tuple[float, ...], tuple[float, str]] = {}
+    for rule, row in table.standings.items():
+        found = [row[name] for name in names if name in row and row[name].gap is not None]
+        means = tuple(each.gap.mean for each in found if each.gap is not None)
+        significant = sum(mean for mean, each in zip(means, found, strict=True) if each.p < 0.05)
+        if found:
+            distinct.setdefault(means, (significant / len(found), rule))
+    key = {rule: (-gain, table.ranks.get(rule, math.inf)) for gain, rule in distinct.values()}
+    return sorted(key, key=lambda rule: key[rule])[:NUM_RULES]
 
 
 def standing(table: Table, cell: Cell) -> list[tuple[str, Standing]]:

@@ -1,0 +1,36 @@
+"""The check of the advice on generated populations (`benchmarks/advice.py`), of one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from benchmarks.advice import Check, Verdict, counts, population
+
+
+def verdict(named: str, best: str, lost: float, equal: bool) -> Verdict:
+    """Return a verdict with a spread of two points."""
+    return Verdict("markov", "labels", 0.3, named, best, lost, 0.02, 0.5, equal)
+
+
+def test_verdict_is_right_within_the_spread() -> None:
+    verdicts = [
+        verdict("mifa", "mifa", 0.0, equal=False),
+        verdict("fedau", "mifa", 0.01, equal=False),
+        verdict("fedau", "mifa", 0.03, equal=True),
+        verdict("average_participating", "mifa", 0.01, equal=True),
+    ]
+    assert counts(verdicts) == {"populations": 4, "best": 1, "right": 3, "no difference": 2, "said so": 1}
+
+
+def test_rates_of_a_generated_population_are_those_that_its_kind_says() -> None:
+    alike, labels = population(0), population(2)
+    assert min(alike.settings["availability"]["rates"]) > 0.5
+    counts_of = labels.experiment("average_participating", {}, 0).data.label_counts()
+    rare = counts_of[:, :5].sum(axis=1) / counts_of.sum(axis=1)
+    rates = labels.settings["availability"]["rates"]
+    assert np.corrcoef(rare, np.log(rates))[0, 1] < -0.999
+
+
+def test_advice_on_a_generated_population_is_right() -> None:
+    found = Check.ready().verdict(2)
+    assert found.rates == "unrelated"
+    assert found.is_right, found
