@@ -31,7 +31,8 @@ from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
-from turnout_serve.server.store.store import SQLITE, Store
+from turnout_serve.server.store.opened_folder import SQLITE
+from turnout_serve.server.store.store import Store
 from turnout_serve.wire.format import digest
 
 from .test_crashes import Reaper

@@ -26,7 +26,8 @@ class Listener:
                 self.end_headers()
                 self.wfile.write(b"{}")
 
-            do_POST = do_GET
+            def do_POST(self):
+                self.do_GET()
 
             def log_message(self, *_):
                 pass

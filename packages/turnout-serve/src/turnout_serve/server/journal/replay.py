@@ -20,7 +20,8 @@ from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.journal.trace import Replayed, Visits
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.files import ReportLost
-from turnout_serve.server.store.store import SQLITE, Store
+from turnout_serve.server.store.opened_folder import SQLITE
+from turnout_serve.server.store.store import Store
 
 
 def replay(

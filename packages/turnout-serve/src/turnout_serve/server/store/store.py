@@ -6,8 +6,6 @@ its reports are synced side by side, and the entries are committed in one transa
 
 from __future__ import annotations
 
-import os
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,7 +16,6 @@ from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.protocol.survey import FIRST_TASK
-from turnout.record import contents
 from turnout_serve.server.journal.chain import chained, first_link
 from turnout_serve.server.journal.entries import Entry, Outcome, tabulate
 from turnout_serve.server.store.database import (
@@ -30,7 +27,6 @@ from turnout_serve.server.store.database import (
     METADATA,
     TASKS,
     Claim,
-    StoreLost,
     StoreUnavailable,
     Transaction,
     engine_of,
@@ -39,8 +35,7 @@ from turnout_serve.server.store.database import (
 )
 from turnout_serve.server.store.facts import BEGINS, Facts
 from turnout_serve.server.store.file_store import open_files
-
-SQLITE = "journal.sqlite"
+from turnout_serve.server.store.opened_folder import OpenedFolder
 
 
 class Store:
@@ -66,12 +61,9 @@ class Store:
     def __init__(
         self, folder: Path, url: str | None = None, objects: str | None = None, read_only: bool = False
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not read_only:
-            _check_links(folder)
-        contents.check_regular(folder / SQLITE)
+        self._opened = OpenedFolder(folder, has_database=url is None, read_only=read_only)
         self.folder, self.wait = folder, _refuse
-        self.engine = engine_of(_sqlite_url(folder / SQLITE, read_only) if url is None else url)
+        self.engine = engine_of(self._opened.url if url is None else url)
         self._claim: Claim | None = None
         try:
             # Earlier versions have written no links, and a journal that is only read stays as it is.
@@ -82,8 +74,7 @@ class Store:
             raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
         self.facts = Facts(self.engine)
         self._run = self.facts.run
-        self._paths = [folder] if url is not None else [folder, folder / SQLITE]
-        self._inodes = [_inode(path) for path in self._paths]
+        self._opened.remember()
         begun = next(self.entries(), None) is not None
         self.files = open_files(folder, objects, self.facts, self.until_done, begun=begun, read_only=read_only)
 
@@ -105,11 +96,7 @@ class Store:
         Raises:
             StoreLost: if it, or the journal in it, was removed or replaced.
         """
-        for path, inode in zip(self._paths, self._inodes, strict=True):
-            if _inode(path) != inode:
-                raise StoreLost(
-                    f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
-                )
+        self._opened.check()
 
     def close(self) -> None:
         """Close files and connections."""
@@ -274,36 +261,9 @@ def _upsert_outcomes(insert: Any) -> Any:
     return statement.on_conflict_do_update(index_elements=["task"], set_=changed)
 
 
-def _check_links(folder: Path) -> None:
-    """Refuse links to other folders in a folder that somebody else may have made: files there would be deleted."""
-    for path in folder.iterdir():
-        if path.is_symlink() and path.is_dir():
-            raise CheckpointError(
-                f"{path} is a link, and a server deletes the files there that it does not need: put the folder in its place"
-            )
-
-
 def _refuse(error: Exception) -> None:
     if isinstance(error, StoreUnavailable):
         raise error
     raise StoreUnavailable(
         f"the folder of the run cannot be read or written: {error}. Free some space, or check the disk, and start again"
     ) from error
-
-
-def _sqlite_url(path: Path, read_only: bool) -> str:
-    """Return the URL of a journal in the folder of a run."""
-    # To open a database with a write-ahead log, SQLite writes files beside it. Where it cannot, a journal whose server is
-    # stopped, so that it has no log, is read as one that does not change.
-    if read_only and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
-        return f"sqlite:///file:{urllib.parse.quote(str(path.absolute()))}?immutable=1&uri=true"
-    return f"sqlite:///{path}"
-
-
-def _inode(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file or folder; None where there is none."""
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return None
-    return stat.st_dev, stat.st_ino
