@@ -120,6 +120,7 @@ def test_p_values_are_those_of_scipy():
     values = (0.02, 0.05, -0.01, 0.03, 0.04)
     test = paired_test(check_of({"order": ["a", "b"]}), differing(*values), Measure("final", "test_accuracy"))
     assert test is not None
+    assert test.gap.margin is not None
     assert test.p == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
     low, high = stats.t.interval(0.95, 4, loc=test.gap.mean, scale=stats.sem(values))
     assert (test.gap.mean - test.gap.margin, test.gap.mean + test.gap.margin) == pytest.approx((low, high))
