@@ -83,6 +83,7 @@ def ranks_figure(table: Table) -> Figure:
     figure = new_figure(6.4, 0.22 * len(names) + 1.1)
     axes = figure.subplots()
     places = np.arange(len(names))
+    axes.use_sticky_edges = False  # the best rule is at the left end of the bar
     axes.barh([-1], [table.critical], left=values[0], height=0.5, color=GREY)
     groups = alike(values.tolist(), table.critical)
     for column, (first, last) in enumerate(groups):
