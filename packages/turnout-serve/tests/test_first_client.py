@@ -185,7 +185,7 @@ def test_serve_without_data_and_join_on_the_command_line(folder):
     assert "the run is over: 2 reports were taken" in said
     assert '"data": {"inputs": [5], "input_type": "float32"' in (folder / "sent.jsonl").read_text()
     server.ended()
-    assert "2 of 2" in cli("status", run)
+    assert "run │ finished │ 2 of 2" in cli("status", run)
     again = command_line(folder, *serve, "rounds=3", "--linger", "0.5")
     again.wait_for(lambda: "serving at" in again.output)
     starts = [json.loads(line) for line in (run / "environments.jsonl").read_text().splitlines()]

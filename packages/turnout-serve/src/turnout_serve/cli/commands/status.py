@@ -54,7 +54,8 @@ def status(options: StatusOptions) -> None:
     if folder.is_dir() and not _is_served(folder):
         from turnout.comparison.sharing import standings
 
-        runs = standings(folder)
+        # The folder of a single run has no name in itself.
+        runs = [run._replace(name=folder.resolve().name) if run.name == "." else run for run in standings(folder)]
         if options.plain:
             typer.echo(json.dumps([run._asdict() for run in runs]))
         else:
