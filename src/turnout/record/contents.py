@@ -228,7 +228,7 @@ def check(source: object, form: type[Form], values: Any) -> Form:
 
     Example:
         >>> check("environment.json", Environment, {"turnout": "0.1.0", "turnout_commit": None, "threads": 2})
-        Environment(turnout='0.1.0', turnout_commit=None)
+        Environment(turnout='0.1.0', turnout_commit=None, sources=None)
     """
     try:
         return form.model_validate(values)
