@@ -108,7 +108,9 @@ def alike(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
 
 
 def absence_figure(table: Table) -> Figure:
-    """Plot for each ranked rule the accuracy at absent clients against the accuracy at all, as means over cells.
+    """Plot for each ranked rule the accuracy at absent clients beside the accuracy at all, as means over cells.
+
+    Rules far below the others are written at the edge.
 
     Raises:
         DataError: if no cell has absent clients.
@@ -118,14 +120,32 @@ def absence_figure(table: Table) -> Figure:
     }
     if not points:
         raise DataError("no client is absent in more than 80 % of rounds of a cell")
-    figure = new_figure(6.4, 4.4)
+    rules = sorted(points, key=lambda rule: points[rule][1], reverse=True)
+    figure = new_figure(6.4, 0.22 * len(rules) + 1.1)
     axes = figure.subplots()
-    for rule, (overall, absent) in points.items():
+    least = min(min(points[rule]) for rule in rules[: -(-3 * len(rules) // 4)]) - 1.0  # of all but the last quarter
+    for place, rule in enumerate(rules):
+        overall, absent = points[rule]
+        if absent < least:
+            axes.annotate(
+                f"◀ absent {absent:.1f}, all {overall:.1f}", (least, place), va="center", fontsize=7, color=INK
+            )
+            continue
+        axes.plot([absent, overall], [place, place], color=GREY, linewidth=1.2, zorder=1)
+        axes.plot(overall, place, "o", color=PALETTE[0], markersize=5, label="" if place else "all clients")
         axes.plot(
-            overall, absent, "o", color=PALETTE[1] if rule == "average_participating" else PALETTE[0], markersize=5
+            absent,
+            place,
+            "o",
+            color=PALETTE[1],
+            markersize=5,
+            label="" if place else "clients absent in more than 80 %",
         )
-        axes.annotate(rule, (overall, absent), (4, 2), textcoords="offset points", fontsize=7, color=INK)
-    dress(axes, "test accuracy (%)", "accuracy at absent clients (%)")
+    axes.set_xlim(left=least)
+    axes.set_yticks(range(len(rules)), rules, color=INK)
+    axes.invert_yaxis()
+    axes.legend(loc="lower right", fontsize=7)
+    dress(axes, "accuracy (%)", "")
     return figure
 
 
