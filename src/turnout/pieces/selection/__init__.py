@@ -5,6 +5,7 @@ from turnout.pieces.selection.by_gradient import ByAlignment, ByAlignmentAndInex
 from turnout.pieces.selection.everyone import AllAvailable
 from turnout.pieces.selection.least_served import LeastServed
 from turnout.pieces.selection.longest_absent import LongestAbsent
+from turnout.pieces.selection.one_place import OnePlace
 from turnout.pieces.selection.oort import Oort
 from turnout.pieces.selection.poisson import Poisson
 from turnout.pieces.selection.power_of_choice import PowerOfChoice, RecentLoss
@@ -18,6 +19,7 @@ __all__ = [
     "ByGradientNorm",
     "LeastServed",
     "LongestAbsent",
+    "OnePlace",
     "Oort",
     "Poisson",
     "PowerOfChoice",
