@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from turnout.workbench.benchmark.figures import figures_of
 from turnout.workbench.benchmark.page import alike
 from turnout.workbench.benchmark.standings import critical_difference, table_of
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = {
     "rounds": 6,
     "evaluate_every": 3,
@@ -275,3 +277,18 @@ def test_interrupted_run_is_no_figure_and_no_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(Cell, "experiment", interrupted)
     with pytest.raises(Interrupted):
         rows.compute("fedau", SMALL, "small", tmp_path / "row.json")
+
+
+def test_pages_say_what_the_published_rows_show() -> None:
+    version = Version.read()
+    table = table_of(rows.published(version), version, "small")
+    best, last = list(table.ranks)[:4], min(table.ranks.values()) + (table.critical or 0.0)
+    better = {name for row in table.standings.values() for name, standing in row.items() if standing.is_better}
+    page, front = (" ".join((ROOT / name).read_text("utf-8").split()) for name in ("docs/benchmark.md", "README.md"))
+    assert f"Published are {len(table.standings)} rules" in page
+    assert f"compares {len(table.standings)} rules" in front
+    assert f"In {12 - len(better)} of 12 cells no rule is significantly better" in page
+    assert f"Among the {len(table.ranks)} rules that are defined in eight cells" in page
+    assert f"are `{best[0]}`, `{best[1]}`, `{best[2]}` and `{best[3]}`" in page
+    assert f"critical difference of {table.critical:.1f} are" in page
+    assert f"the first {sum(rank < last for rank in table.ranks.values())} rules" in page
