@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests/long.txt"
 HEAD = "# Tests with the marker `long`, and their processor seconds: python -m scripts.long_tests writes this file.\n"
 
+MISSING: set[str] = set()
+"""Marked tests that were not found when all tests were collected."""
+
 
 def measured(paths: Iterable[Path]) -> dict[str, float]:
     """Read the processor seconds of tests; of a test that ran more than once, the least."""

@@ -35,3 +35,8 @@ def test_marks_are_read_from_the_file_that_was_written(tmp_path: Path, monkeypat
     monkeypatch.setattr("sys.argv", ["long_tests", "--budget", "1", str(tmp_path / "times")])
     long_tests.main()
     assert long_tests.marked(tmp_path / "long.txt") == {"a": 5.0, "c": 3.0}
+
+
+def test_marked_tests_exist():
+    """Where all tests were collected; a mistake in a hook of the collection would end the workers without a word."""
+    assert not long_tests.MISSING, "rename these tests in tests/long.txt, or delete their lines"
