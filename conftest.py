@@ -12,6 +12,8 @@ from scripts.long_tests import MISSING, marked
 
 if hasattr(signal, "SIGHUP"):  # ignored under nohup, and tests are about what it does
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # ignored in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

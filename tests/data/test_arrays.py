@@ -198,7 +198,9 @@ def test_iterable_dataset_is_refused():
         from_dataset(Stream())
 
 
-@pytest.mark.parametrize(("example", "given"), [(torch.zeros(2), "Tensor"), ((1, 2, 3), "tuple"), ({"x": 1}, "dict")])
+@pytest.mark.parametrize(
+    ("example", "given"), [(torch.zeros(2), "a Tensor"), ((1, 2, 3), "a tuple of 3"), ({"x": 1}, "a dict")]
+)
 def test_examples_must_be_pairs(example, given):
     with pytest.raises(
         ConfigurationError, match=f"example 0 of the dataset is {given}, needed an .input, target. pair"

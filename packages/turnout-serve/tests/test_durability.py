@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from turnout.core.checks import CheckpointError
+from turnout.record import contents
 from turnout_serve.client import state_folder as states
 from turnout_serve.client.state import ClientState, Pending
 from turnout_serve.server.run.noise import Releases
@@ -145,6 +146,7 @@ def test_unreadable_files_are_not_called_damaged(folder, monkeypatch):
         raise OSError(errno.EIO, "Input/output error", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", failing)
+    monkeypatch.setattr(contents, "open_regular", failing)
     for read in (state.read, lambda: Releases(folder, "run")):
         with pytest.raises(CheckpointError, match=r"cannot be read \(Input/output error\): check the disk"):
             read()

@@ -93,12 +93,12 @@ def test_server_without_data_equals_simulation(folder, name, capsys):
         assert not len(history.column("test_accuracy")[1])  # nothing is judged by zeros
         replayed = replay(deployed.setting, folder)
         assert replayed.same is True
-        _write_trace(replayed, folder / "trace", None, {"data": {"inputs": 4}, "rounds": 2}, here=0)
+        _write_trace(replayed, folder / "trace", None, {"data": {"inputs": 4}, "rounds": 2}, declared(4, 2))
         assert "data" not in json.loads((folder / "trace" / "simulation.json").read_text())
         number = run.data.num_clients  # of the clients that took part: their data stay with them
         assert f"simulation.json --data NAME data.num_clients={number}" in capsys.readouterr().out
         named = {"name": "digits", "inputs": 64}
-        _write_trace(replayed, folder / "named", None, {"data": named, "rounds": 2}, here=0)
+        _write_trace(replayed, folder / "named", None, {"data": named, "rounds": 2}, declared(64, 10))
         assert json.loads((folder / "named" / "simulation.json").read_text())["data"] == named
         assert "--data NAME" not in capsys.readouterr().out
     finally:

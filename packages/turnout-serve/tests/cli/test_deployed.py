@@ -54,7 +54,7 @@ CHANGES = [
         {section: {"name": name, **OPTIONS.get(name, {})}}
         for section, names in SECTIONS.items()
         for name in names
-        if name not in OF_RECIPES
+        if name not in (*OF_RECIPES, "one_place")  # which needs the examples of all clients
     ),
     *({"also": {name: OPTIONS.get(name, {})}} for name in ALSO if name not in OF_RECIPES),
     {"server": "adam", "aggregation": "median", "also": {"clip": {"norm": 1.0}}, "local": {"momentum": 0.9}},
