@@ -42,7 +42,7 @@ def quick():
 @pytest.fixture(scope="module")
 def patient():
     """A server whose limits are the usual ones."""
-    with listening() as port:
+    with listening(public_status=True) as port:
         yield port
 
 

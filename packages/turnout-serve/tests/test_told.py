@@ -124,7 +124,11 @@ def test_lines_of_text_have_no_control_characters():
 
 @pytest.mark.parametrize(
     "words",
-    ["clients {url} --token {token}", "status {url}", "query {url} label_histogram --seconds 0 --token {token}"],
+    [
+        "clients {url} --token {token}",
+        "status {url} --token {token}",
+        "query {url} label_histogram --seconds 0 --token {token}",
+    ],
 )
 def test_commands_that_send_one_request_do_not_import_torch(folder, words):
     """To import PyTorch takes seconds of the processor."""
