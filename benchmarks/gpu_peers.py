@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=25)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=1.5, help="time for rounds after the first ones")
-    options = parser.parse_args()
+    options, began = parser.parse_args(), time.perf_counter()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if options.program == "jax" and WORKLOADS[options.workload].by_chance:
         parser.error(f"jax has one compiled size of a cohort, and those of {options.workload} vary: choose loop or pfl")
@@ -230,7 +230,8 @@ def main() -> None:
         return
     seconds = np.diff(ticks)[3:].tolist()  # in the first rounds, libraries are loaded and functions compiled
     middle = statistics.median(seconds)
-    print(json.dumps({"round_s_median": middle, "client_updates_per_s": options.cohort / middle}))
+    figures = {"round_s_median": middle, "client_updates_per_s": options.cohort / middle}
+    print(json.dumps(figures | {"rounds": len(ticks), "total_s": time.perf_counter() - began}))
 
 
 if __name__ == "__main__":
