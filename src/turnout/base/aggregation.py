@@ -57,7 +57,7 @@ class Aggregation(Stateful):
     """
 
     controls: ClassVar[Controls] = Controls()
-    """How it sums the changes of vectors that clients remember, such as control variates."""
+    """Describe how it sums the changes of vectors that clients remember, such as control variates."""
 
     @property
     def extra(self) -> ExtraPhases | None:

@@ -21,7 +21,7 @@ Slots = Mapping[str, State]
 
 @dataclass(frozen=True)
 class Controls:
-    """How an aggregation sums the changes of vectors that clients remember, such as SCAFFOLD's control variates.
+    """Describe how an aggregation sums the changes of vectors that clients remember, such as SCAFFOLD's control variates.
 
     Attributes:
         change: function that returns the change of the mean of a vector over all clients, float64 ``[P]``, and the new

@@ -90,7 +90,7 @@ class FineTunes(ABC):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a correction leaves after the local steps of a round, with rows in the order of the lanes.
+    """Hold what a correction leaves after the local steps of a round, with rows in the order of the lanes.
 
     Attributes:
         changes: changes of the vectors of a `KeepingCorrection`, ``[B, P]`` by name.

@@ -1,4 +1,4 @@
-"""What a result says about classes and about clients in comparison with others."""
+"""Summarize the predictions of a result by class, and compare its clients with those of baselines."""
 
 from __future__ import annotations
 
