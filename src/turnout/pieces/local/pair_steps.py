@@ -85,8 +85,9 @@ class MixtureSteps(PairSteps):
         v <- v - lr a grad F_k(m)
         a <- clip(a - lr <grad F_k(m), v - w>, 0, 1)        if `adaptive`
 
-    In the paper, the last line has the index of local steps. The authors' code updates the share only in the first local
-    step of a round.
+    In the paper, the last line is Equation (10) and has the index of local steps. The authors' code (FedTorch, ``apfl.py``)
+    updates the share only in the first local step of a round. It also adds ``0.02 a`` to the gradient, which Equation (10)
+    does not have; this term is left out here.
 
     Options are those of `Sgd`, and:
 
