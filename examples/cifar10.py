@@ -19,7 +19,7 @@ from torch.nn.functional import interpolate, relu
 
 import turnout as to
 from turnout.base import Weighting
-from turnout.data.transforms import cifar_augmentation
+from turnout.data import cifar_augmentation
 
 
 @dataclass(frozen=True)

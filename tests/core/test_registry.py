@@ -134,7 +134,7 @@ def test_distribution_cannot_use_the_name_of_a_built_in_piece(plugins):
 )
 def test_names_read_from_source_equal_the_registry(flag, family):
     assert flag in PACKAGES
-    assert names_in_source(PACKAGES[flag]) == list(family)
+    assert names_in_source(*PACKAGES[flag]) == list(family)
 
 
 def test_families_accept_concrete_classes_and_functions():

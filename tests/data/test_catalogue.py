@@ -6,8 +6,8 @@ import pytest
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.catalogue import SOURCES, describe, inventory, load
-from turnout.data.cifar import CIFAR10
 from turnout.data.directory import REMOTE
+from turnout.data.named.cifar import CIFAR10
 
 
 def test_names_accept_the_options_of_their_function():

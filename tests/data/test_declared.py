@@ -55,7 +55,7 @@ def test_settings_declare_a_shape(monkeypatch):
     assert Settings.of({"data": {**SHAPE, "inputs": "1,8,8"}}).data().input_shape == (1, 8, 8)
     beside = Settings.of({"data": {"name": "digits", "num_clients": 7, **SHAPE}})
     assert beside.data().name == "digits"  # as a simulation has them
-    monkeypatch.setitem(SOURCES._defined, ("turnout.data.digits", "digits"), None)
+    monkeypatch.setitem(SOURCES._defined, ("turnout.data.named.digits", "digits"), None)
     found = beside.declared()
     assert found is not None
     assert (found.name, found.num_clients) == ("declared", 7)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.core.checks import ConfigurationError
+from turnout.data import Equalize, Normalise
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.partition import ById, ClassesPerClient, Dirichlet, Iid, LabelClusters
 from turnout.data.source import Source
 from turnout.data.split import split_source
-from turnout.data.transforms import Equalize, Normalise
 
 PARTS = ("train", "test", "client_test", "unseen_train", "unseen_test")
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.core.random import fold, stream, uniform
-from turnout.data.transforms import (
+from turnout.data import (
     AdjustSharpness,
     ColorJitter,
     Equalize,
@@ -22,14 +22,12 @@ from turnout.data.transforms import (
     RandomHorizontalFlip,
     Transform,
     WordVectors,
-    apply_transforms,
-    bake,
-    check_transforms,
     cifar100_augmentation,
     cifar_augmentation,
 )
+from turnout.data.named.colour import brighten, from_levels, sharpen, to_levels, turn_hue
+from turnout.data.transforms import apply_transforms, bake, check_transforms
 from turnout.data.transforms.base import keys_of
-from turnout.data.transforms.colour import brighten, from_levels, sharpen, to_levels, turn_hue
 
 DEVICES = [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 RANDOM = [

@@ -15,14 +15,14 @@ SETTINGS, OUTCOME = "Settings", "Outcome"
 
 
 PACKAGES = {
-    "algorithm": "turnout.algorithms",
-    "data": "turnout.data",
-    "model": "turnout.models",
-    "availability": "turnout.population.availability",
-    "pace": "turnout.protocol.pace",
-    "loss": "turnout.engine.loss",
+    "algorithm": ("turnout.algorithms",),
+    "data": ("turnout.data", "turnout.data.named"),
+    "model": ("turnout.models",),
+    "availability": ("turnout.population.availability",),
+    "pace": ("turnout.protocol.pace",),
+    "loss": ("turnout.engine.loss",),
 }
-"""The package that contains the possible values of each flag."""
+"""The packages that contain the possible values of each flag."""
 
 
 def names_of(flag: str) -> Callable[[str], list[str]]:
@@ -33,7 +33,7 @@ def names_of(flag: str) -> Callable[[str], list[str]]:
     >>> names_of("pace")("ro")
     ['rounds']
     """
-    return lambda incomplete: [name for name in names_in_source(PACKAGES[flag]) if name.startswith(incomplete)]
+    return lambda incomplete: [name for name in names_in_source(*PACKAGES[flag]) if name.startswith(incomplete)]
 
 
 def layer(**values: Any) -> dict[str, Any]:

@@ -190,14 +190,16 @@ def _plugins() -> frozenset[str]:
     return frozenset(modules)
 
 
-def names_in_source(package: str) -> list[str]:
-    """Return the names that a package registers, by parsing its source.
+def names_in_source(*packages: str) -> list[str]:
+    """Return the names that packages register, by parsing their source.
 
     Parsing takes milliseconds, where importing PyTorch takes seconds. A name is the keyword ``name`` of a class statement, or
     the name of a function with a decorator ``X.register``. Pieces of entry points are not included.
     """
-    folder = Path(__file__).parents[1].joinpath(*package.split(".")[1:])
-    files = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    folders = [Path(__file__).parents[1].joinpath(*package.split(".")[1:]) for package in packages]
+    files = [
+        file for folder in folders for file in (folder.glob("*.py") if folder.is_dir() else [folder.with_suffix(".py")])
+    ]
     return sorted(
         name for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body for name in _names(node)
     )

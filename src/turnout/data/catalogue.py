@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout.core.checks import ConfigurationError, known_name, nearest
-from turnout.data.digits import scikit_learn
 from turnout.data.directory import ELSEWHERE, PLACES
 from turnout.data.source import SOURCES, Source
 
@@ -58,7 +57,5 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
     for name in SOURCES:
         folders = [place.find(directory) for place in PLACES.get(name, ())]
         path = folders[0] if folders and None not in folders else None
-        if name in ("digits", "digits_binary"):
-            path = scikit_learn()
         entries.append(Entry(name, path, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))
     return entries

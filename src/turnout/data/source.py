@@ -39,5 +39,5 @@ class Source(Examples):
     """Split the examples over clients; ``partition=None`` splits by natural client, if the data have some."""
 
 
-SOURCES = Family("data set", "data", ("turnout.data",), returns=Source)
+SOURCES = Family("data set", "data", ("turnout.data", "turnout.data.named"), returns=Source)
 """The functions that load data sets, by name."""

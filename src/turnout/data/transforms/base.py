@@ -23,6 +23,9 @@ class Transform(ABC):
     enlarges: ClassVar[bool] = False
     """True if outputs take much more memory than inputs, so that the transform is applied to each minibatch."""
 
+    on_levels: ClassVar[bool] = False
+    """True for changes of colour, whose inputs are in [0, 1] and so not yet normalised."""
+
     @abstractmethod
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """Return the transformed batch, a new tensor.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.shakespeare import ALPHABET, SHAKESPEARE, character_indices, parse_play, read_roles, shakespeare
+from turnout.data.named.shakespeare import ALPHABET, SHAKESPEARE, character_indices, parse_play, read_roles, shakespeare
 
 PLAY = """\tTHE TOY
 

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import known_name
 from turnout.data.directory import Place, declare
-from turnout.data.idx import read_pair
+from turnout.data.named.idx import read_pair
 from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalise
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.idx import MNIST, mnist
-from turnout.data.qmnist import QMNIST, mnist_by_writer
+from turnout.data.named.idx import MNIST, mnist
+from turnout.data.named.qmnist import QMNIST, mnist_by_writer
 
 LABELS, TEST_LABELS = [3, 1, 4, 1, 5], [9, 2]
 WRITERS, TEST_WRITERS = [40, 7, 40, 7, 7], [100, 2]

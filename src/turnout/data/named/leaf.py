@@ -15,8 +15,8 @@ from turnout.core.checks import DataError, refuse, shown
 from turnout.data.arrays import from_arrays
 from turnout.data.client_ids import canonical
 from turnout.data.directory import Place, declare
+from turnout.data.named.shakespeare import ALPHABET, character_indices
 from turnout.data.reading import read_json
-from turnout.data.shakespeare import ALPHABET, character_indices
 from turnout.data.source import SOURCES, Source
 
 Folder = str | os.PathLike[str]
@@ -154,7 +154,7 @@ def leaf_characters(
     """LEAF's Shakespeare: the next character after 80 characters of a speaking role.
 
     Inputs are character indices, uint8 ``[n, sequence_length]``, and labels are the index of the next character; the alphabet
-    is `turnout.data.shakespeare.ALPHABET`. The natural client is the role.
+    is `turnout.data.named.shakespeare.ALPHABET`. The natural client is the role.
 
     Raises:
         DataError: if a file is damaged, or an input or label has another length.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from turnout import ConfigurationError, data
-from turnout.data.binary import digits_binary, in_two_classes
 from turnout.data.catalogue import load
+from turnout.data.named.binary import digits_binary, in_two_classes
 from turnout.data.partition import ById, Iid
 
 from .test_idx import write

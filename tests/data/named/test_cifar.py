@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.cifar import CIFAR10, CIFAR100, cifar10, cifar100
+from turnout.data.named.cifar import CIFAR10, CIFAR100, cifar10, cifar100
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import torch
 
 from turnout import data
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.named.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.named.shakespeare import ALPHABET
 from turnout.data.partition import PowerLaw
-from turnout.data.shakespeare import ALPHABET
 
 
 def write(folder, file: str, user_data: dict) -> None:

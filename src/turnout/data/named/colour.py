@@ -32,6 +32,8 @@ def from_levels(levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 class OnLevels(Occasional):
     """Base class of changes of colour; `changed` receives and returns levels."""
 
+    on_levels: ClassVar[bool] = True
+
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """See `Transform.apply`."""
         return from_levels(super().apply(to_levels(x), keys), x.dtype)
@@ -91,6 +93,7 @@ class ColorJitter(Transform):
     """
 
     random: ClassVar[bool] = True
+    on_levels: ClassVar[bool] = True
     brightness: float = 0.0
     hue: float = 0.0
 

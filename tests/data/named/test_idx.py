@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist, read_idx
+from turnout.data.named.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist, read_idx
 from turnout.data.partition import PowerLaw
 from turnout.data.transforms import Normalise
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.digits import digits
+from turnout.data.named.digits import digits
 
 
 def test_digits_are_flat_scaled_and_complete():

@@ -8,7 +8,7 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.svhn import SVHN, svhn
+from turnout.data.named.svhn import SVHN, svhn
 
 io = pytest.importorskip("scipy.io", reason="SVHN is read with SciPy")
 

@@ -7,8 +7,8 @@ import torch
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.catalogue import inventory, load
 from turnout.data.directory import REMOTE
-from turnout.data.emnist import SPLITS, emnist, files_of
-from turnout.data.idx import MNIST, read_idx
+from turnout.data.named.emnist import SPLITS, emnist, files_of
+from turnout.data.named.idx import MNIST, read_idx
 from turnout.data.partition import Iid
 from turnout.data.transforms import Normalise
 

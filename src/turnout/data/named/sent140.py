@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from turnout.core.checks import DataError, count
 from turnout.data.directory import Place, declare
-from turnout.data.leaf import Folder, leaf_source, train_and_test
+from turnout.data.named.leaf import Folder, leaf_source, train_and_test
+from turnout.data.named.word_vectors import WordVectors
+from turnout.data.named.words import locate_vectors, split_words, vector_table
 from turnout.data.source import SOURCES, Source
-from turnout.data.transforms import WordVectors
-from turnout.data.words import locate_vectors, split_words, vector_table
 
 SENT140 = Place(
     "sent140",

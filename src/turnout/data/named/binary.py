@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, count
-from turnout.data.digits import digits
 from turnout.data.directory import declare
-from turnout.data.idx import MNIST, mnist
+from turnout.data.named.digits import DIGITS, digits
+from turnout.data.named.idx import MNIST, mnist
 from turnout.data.source import SOURCES, Source
 
-declare("digits_binary", elsewhere="inside scikit-learn: pip install '.[digits]'")
+declare("digits_binary", DIGITS, elsewhere="inside scikit-learn: pip install '.[digits]'")
 declare("mnist_binary", MNIST, elsewhere="turnout data fetch mnist")
 
 

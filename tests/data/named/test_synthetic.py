@@ -9,8 +9,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.random import generator
+from turnout.data.named.synthetic import linear_labels, synthetic, synthetic_iid
 from turnout.data.source import Source
-from turnout.data.synthetic import linear_labels, synthetic, synthetic_iid
 
 
 def recipe(alpha: float, beta: float, num_clients: int, rng: np.random.Generator) -> list[tuple[np.ndarray, list[int]]]:

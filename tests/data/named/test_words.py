@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turnout.core.checks import DataError
-from turnout.data.words import locate_vectors, read_vectors, split_words, vector_table
+from turnout.data.named.words import locate_vectors, read_vectors, split_words, vector_table
 
 
 @pytest.fixture

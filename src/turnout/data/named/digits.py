@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.directory import declare
+from turnout.data.directory import Place, declare
 from turnout.data.reading import UNPACKING_ERRORS
 from turnout.data.source import SOURCES, Source
 
@@ -23,7 +24,16 @@ def scikit_learn() -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-declare("digits", elsewhere="inside scikit-learn: pip install '.[digits]'")
+class _InScikitLearn(Place):
+    """The location of the digits: where scikit-learn is installed."""
+
+    def candidates(self, directory: str | os.PathLike[str] | None = None) -> list[Path]:
+        """Return the folder of scikit-learn, if it is installed."""
+        return [inside] if (inside := scikit_learn()) else []
+
+
+DIGITS = _InScikitLearn("digits", (str(_FILE),), ())
+declare("digits", DIGITS, elsewhere="inside scikit-learn: pip install '.[digits]'")
 
 
 @SOURCES.register

@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout.data.client_ids import number_clients
 from turnout.data.directory import Place, declare
-from turnout.data.idx import MNIST, mnist, read_idx
+from turnout.data.named.idx import MNIST, mnist, read_idx
 from turnout.data.source import SOURCES, Source
 
 QMNIST = Place(
