@@ -7,6 +7,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable
+from copy import copy
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -184,6 +185,12 @@ class Objective(Forward):
             known = shared(same) if same[0] is not None and isinstance(self.loss, FunctionType) else None
             self._compiled[key] = Compiled(function, changes, self.threads, known)
         return self._compiled[key]
+
+    def without_traces(self) -> Objective:
+        """Return the same objective without its compiled functions, one of which can hold it without a cycle."""
+        other = copy(self)
+        other._compiled = {}
+        return other
 
     @property
     def backends(self) -> dict[str, int]:

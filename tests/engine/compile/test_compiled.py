@@ -1,5 +1,7 @@
 """Traced and replayed functions."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,7 @@ from turnout.engine.compile.backends import BACKENDS, SETTING
 from turnout.engine.compile.compare import same_bits
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.objective import Objective
-from turnout.pieces.local.descent import Stretch
+from turnout.pieces.local.descent import LaneTensors, StepInputs, Stretch
 from turnout.pieces.local.direction import steepest
 from turnout.pieces.local.local_step import LocalStep
 from turnout.pieces.local.sgd import HeavyBall
@@ -270,10 +272,11 @@ def test_unused_layer_is_supported(monkeypatch):
     expected = params.clone()
     examples, keys = torch.randint(20, (6, 1, 4, 5)), torch.zeros(6, 1, 4, dtype=torch.int64)
     for i in range(6):
-        step(expected, objective.initial.repeat(4, 1), torch.zeros(4), x, y, state, examples[i], None, keys[i], lr[i])
-    here = (params, objective.initial.repeat(4, 1), torch.zeros(4), x, y)
+        before = LaneTensors(expected, objective.initial.repeat(4, 1), torch.zeros(4), x, y)
+        step(before, state, StepInputs(examples[i], None, keys[i], lr[i]))
+    here = LaneTensors(params, objective.initial.repeat(4, 1), torch.zeros(4), x, y)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(Stretch(here, state, None, 1, (examples[rows], None, keys[rows], lr[rows])))
+        step.repeat(Stretch(here, state, None, 1, StepInputs(examples[rows], None, keys[rows], lr[rows])))
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(params, expected)
@@ -285,12 +288,12 @@ def alone(module, x, masked=False, **more):
     step = LocalStep(objective, (), steepest, (), HeavyBall(**more))
     params, start = objective.initial[None].clone(), objective.initial[None]
     total, y = torch.zeros(1), torch.arange(len(x)) % 5
-    here, state = (params, start, total, x, y), step.update.init(params)
+    here, state = LaneTensors(params, start, total, x, y), step.update.init(params)
     examples, keys = torch.randint(len(x), (9, 1, 1, 4)), torch.arange(9)[:, None, None]
     mask = torch.ones(9, 1, 1, 4) if masked else None
     if mask is not None:
         mask[::2, ..., 3:] = 0
-    return objective, step, here, state, (examples, mask, keys, torch.full((9, 1, 1), 0.1))
+    return objective, step, here, state, StepInputs(examples, mask, keys, torch.full((9, 1, 1), 0.1))
 
 
 @pytest.mark.parametrize("make", [convolution, normalised, recurrent])
@@ -302,17 +305,35 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     torch.manual_seed(1)
     _, step, expected, state, (examples, _, keys, lr) = alone(module, x, **more)
     for i in range(9):
-        step(*expected, state, examples[i], None, keys[i], lr[i])
+        step(expected, state, StepInputs(examples[i], None, keys[i], lr[i]))
     torch.manual_seed(1)
-    objective, step, here, state, minibatches = alone(module, x, **more)
+    objective, step, here, state, inputs = alone(module, x, **more)
     monkeypatch.setattr(replay, "_CALLS", 0)
     for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
-        step.repeat(Stretch(here, state, None, 1, tuple(None if part is None else part[rows] for part in minibatches)))
+        step.repeat(
+            Stretch(here, state, None, 1, StepInputs(inputs.examples[rows], None, inputs.keys[rows], inputs.lr[rows]))
+        )
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(here[0], expected[0])
     assert torch.equal(here[2], expected[2])
     assert not torch.equal(here[0], here[1])
+
+
+def test_traced_steps_are_no_cycle_that_keeps_the_model_in_memory(monkeypatch):
+    monkeypatch.setattr(replay, "_CALLS", 0)
+    module, x = convolution()
+    objective, step, here, state, inputs = alone(module, x.flatten(0, 1))
+    step.repeat(Stretch(here, state, None, 1, inputs))
+    assert objective._compiled
+    freed, was_enabled = weakref.ref(objective), gc.isenabled()
+    gc.disable()
+    try:
+        del objective, step
+        assert freed() is None
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def test_padding_of_single_clients_is_removed_in_every_step(monkeypatch):
@@ -322,8 +343,9 @@ def test_padding_of_single_clients_is_removed_in_every_step(monkeypatch):
     objective, step, here, state, (examples, mask, keys, lr) = alone(module, x.flatten(0, 1), masked=True)
     expected = here[0].clone()
     for i, real in enumerate([3, 4] * 4 + [3]):
-        step(expected, here[1], torch.zeros(1), *here[3:], state, examples[i][..., :real], None, keys[i], lr[i])
-    step.repeat(Stretch(here, state, None, 1, (examples, mask, keys, lr)))
+        before = here._replace(params=expected, total=torch.zeros(1))
+        step(before, state, StepInputs(examples[i][..., :real], None, keys[i], lr[i]))
+    step.repeat(Stretch(here, state, None, 1, StepInputs(examples, mask, keys, lr)))
     assert torch.equal(here[0], expected)
     assert not objective._compiled
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -114,7 +115,7 @@ class Descent:
             rows_at_work = slice(rows.start, rows.start + lanes)
             sizes = rows_at_work if self.lr.shape[1] > 1 else slice(0, 1)
             moments = {name: value[rows_at_work] for name, value in state.moments.items()}
-            here = params[:lanes], start[:lanes], state.total[rows_at_work], x, y
+            here = LaneTensors(params[:lanes], start[:lanes], state.total[rows_at_work], x, y)
             first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
                 first, begin = (self.lr[0, sizes], self.first_loss[rows_at_work], self.first_gradient[rows_at_work]), 1
@@ -122,8 +123,8 @@ class Descent:
                 now = slice(low, high), slice(None), rows_at_work
                 padded = self.weighted or width is None
                 mask = None if self.mask is None or not padded else self.mask[now][..., :width]
-                minibatches = self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes]
-                stretches.append(Stretch(here, moments, first, high - low, minibatches, lanes - active))
+                inputs = StepInputs(self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes])
+                stretches.append(Stretch(here, moments, first, high - low, inputs, lanes - active))
                 first = None
         return Part(params, start, stretches)
 
@@ -169,24 +170,57 @@ class StepState:
         return cls(start.new_empty(start.shape), start.new_zeros(len(start)), memory or update.init(start))
 
 
+class LaneTensors(NamedTuple):
+    """The tensors of b lanes that are the same in all steps of a stretch.
+
+    Attributes:
+        params: present parameters, ``[b, P]``; changed in place by every step.
+        start: parameters before the first step, ``[b, P]``.
+        total: sum of the losses so far, ``[b]``; changed in place by every step.
+        x, y: examples of all clients, concatenated.
+    """
+
+    params: torch.Tensor
+    start: torch.Tensor
+    total: torch.Tensor
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class StepInputs(NamedTuple):
+    """The tensors that differ from step to step; in a `Stretch`, with a row for each step.
+
+    Attributes:
+        examples: positions of the step's minibatches in `x` and `y`, int64 ``[parts, b, M]``.
+        mask: 1, or its weight, for an example and 0 for padding, ``[parts, b, M]``; None without padding and weights.
+        keys: 64 random bits for each minibatch, int64 ``[parts, b]``.
+        lr: step sizes, ``[b, 1]``, or ``[1, 1]`` for all clients.
+    """
+
+    examples: torch.Tensor
+    mask: torch.Tensor | None
+    keys: torch.Tensor
+    lr: torch.Tensor
+
+
 @dataclass(frozen=True, eq=False)
 class Stretch:
     """A sequence of steps in which the same lanes train.
 
     Attributes:
-        here: first arguments of `LocalStep`, up to the state.
+        here: the tensors of the lanes.
         moments: state of the update rule, ``[b, ...]`` by name.
         first: step size, loss and gradient of a first step that is known in advance; else None.
         number: number of the steps that remain after it.
-        minibatches: remaining arguments of `LocalStep`, with a row for each of these steps.
+        inputs: the inputs of these steps, with a row for each.
         idle: number of the last lanes whose clients have finished, so that nothing reads what they compute.
     """
 
-    here: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+    here: LaneTensors
     moments: State
     first: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     number: int
-    minibatches: tuple[torch.Tensor | None, ...]
+    inputs: StepInputs
     idle: int = 0
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import weakref
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +14,7 @@ from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
 from turnout.pieces.local.closure import split_tensors
-from turnout.pieces.local.descent import Part, Stretch
+from turnout.pieces.local.descent import LaneTensors, Part, StepInputs, Stretch
 from turnout.pieces.local.direction import Direction, shares, steepest
 from turnout.pieces.local.update import Update, descend
 
@@ -54,7 +52,7 @@ class LocalStep:
             finished = self._finished(part, stretch)
             results = [rows.clone() for rows in finished]
             if stretch.first is not None:
-                self.move(*stretch.here[:3], stretch.moments, *stretch.first)
+                self.move(stretch.here, stretch.moments, *stretch.first)
             if stretch.number:
                 self.repeat(stretch)
             for rows, result in zip(finished, results, strict=True):
@@ -65,7 +63,7 @@ class LocalStep:
         """Return the results of clients that have finished, as far as a stretch overwrites them."""
         if not stretch.idle or (split := split_tensors(self.corrections)) is None:
             return []
-        (params, _, total, *_), lanes = stretch.here, len(part.params)
+        params, total, lanes = stretch.here.params, stretch.here.total, len(part.params)
         held = [t[: len(params)] for t in split[1] if t.dim() and len(t) == lanes and not _is_expanded(t)]
         return [rows[-stretch.idle :] for rows in (params, total, *stretch.moments.values(), *held)]
 
@@ -74,15 +72,15 @@ class LocalStep:
 
         On the engine ``"one_by_one"``, padding is cut off by a mask, which needs Python.
         """
-        here, state, minibatches = stretch.here, stretch.moments, stretch.minibatches
-        whole = self.objective.engine == "vectorised" or minibatches[1] is None
+        here, state, inputs = stretch.here, stretch.moments, stretch.inputs
+        whole = self.objective.engine == "vectorised" or inputs.mask is None
         if whole and (compiled := self._compiled(tuple(state))) is not None:
             replayed, held = compiled
-            for arguments in replayed.replay((*here, *state.values(), *held), minibatches):
+            for arguments in replayed.replay((*here, *state.values(), *held), inputs):
                 replayed.function(*arguments)
             return
-        for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
-            self(*here, state, *rows, replay=True)  # type: ignore[arg-type]
+        for rows in zip(*(itertools.repeat(None) if part is None else part for part in inputs), strict=False):
+            self(here, state, StepInputs(*rows), replay=True)  # type: ignore[arg-type]
 
     def _compiled(self, names: tuple[str, ...]) -> tuple[Compiled, list[torch.Tensor]] | None:
         """Return the step as a compiled function of tensors, and the tensors of its corrections; None if impossible.
@@ -96,58 +94,39 @@ class LocalStep:
         if split is None:
             return None
         bare, held = split
-        # The objective caches the compiled step: a strong reference back to the objective would be a cycle.
-        blank = replace(self, corrections=bare.corrections, objective=weakref.proxy(self.objective))
+        blank = replace(self, corrections=bare.corrections, objective=self.objective.without_traces())
 
         def step(*arguments: torch.Tensor) -> torch.Tensor:
-            here, rest, rows = arguments[:_FIRST], arguments[_FIRST:-_ROWS], arguments[-_ROWS:]
+            here, rest, rows = arguments[:_HERE], arguments[_HERE:-_INPUTS], arguments[-_INPUTS:]
             state, held = dict(zip(names, rest, strict=False)), rest[len(names) :]
-            return replace(blank, corrections=bare.with_tensors(held))(*here, state, *rows)  # type: ignore[arg-type]
+            taken = replace(blank, corrections=bare.with_tensors(held))
+            return taken(LaneTensors(*here), state, StepInputs(*rows))
 
         key = (self.direction, self.transforms, bare, self.update, self.accumulate)
-        changes = (*_CHANGED, *range(_FIRST, _FIRST + len(names) + len(held)))
+        changes = (*_CHANGED, *range(_HERE, _HERE + len(names) + len(held)))
         return self.objective.compiled(key, step, changes), held
 
-    def __call__(
-        self,
-        params: torch.Tensor,
-        start: torch.Tensor,
-        total: torch.Tensor,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        state: State,
-        examples: torch.Tensor,
-        mask: torch.Tensor | None,
-        keys: torch.Tensor,
-        lr: torch.Tensor,
-        replay: bool = False,
-    ) -> torch.Tensor:
-        """Take one step from `params`, in place, and return `params`.
+    def __call__(self, here: LaneTensors, state: State, inputs: StepInputs, replay: bool = False) -> torch.Tensor:
+        """Take one step from ``here.params``, in place, and return them.
 
         Args:
-            params: present parameters, ``[B, P]``; changed in place.
-            start: parameters before the first step, ``[B, P]``.
-            total: sum of the losses so far, ``[B]``; changed in place.
-            x, y: examples of all clients, concatenated.
+            here: the tensors of the lanes.
             state: state of the update rule, ``[B, ...]`` by name; changed in place.
-            examples: positions of the step's minibatches in `x` and `y`, int64 ``[parts, B, b]``.
-            mask: 1, or its weight, for an example and 0 for padding, ``[parts, B, b]``; None without padding and
-                weights.
-            keys: 64 random bits for each minibatch, int64 ``[parts, B]``.
-            lr: step sizes, ``[B, 1]``, or ``[1, 1]`` for all clients.
+            inputs: the inputs of the step.
             replay: whether to replay the gradients alone, where the step as a whole is not replayed.
         """
+        params, (examples, mask, keys, lr) = here.params, inputs
 
         def data(part: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
             inside = None if mask is None else mask[part]
-            return *minibatch(x, y, examples[part], keys[part], self.transforms), inside, keys[part]
+            return *minibatch(here.x, here.y, examples[part], keys[part], self.transforms), inside, keys[part]
 
         def gradient_at(params: torch.Tensor, part: int) -> tuple[torch.Tensor, torch.Tensor]:
             if self.accumulate == 1:
                 return self.objective.gradient(params, *data(part), replay=replay)
             parts = range(part * self.accumulate, (part + 1) * self.accumulate)
             of_parts = shares(mask, parts, len(params), params)
-            loss, gradient = torch.zeros_like(total), torch.zeros_like(params)
+            loss, gradient = torch.zeros_like(here.total), torch.zeros_like(params)
             for index, share in zip(parts, of_parts, strict=True):
                 of_part = self.objective.gradient(params, *data(index), replay=replay)
                 loss.addcmul_(of_part[0], share)
@@ -156,10 +135,10 @@ class LocalStep:
 
         if self._is_plain and len(params) == 1 and self.objective.engine == "one_by_one":
             # Layer by layer: concatenating the gradients of a large model takes about as long as computing one of its layers.
-            inputs, targets, inside, key = data(0)
+            batch, targets, inside, key = data(0)
             inside = None if inside is None else inside[0]
-            loss, layers = self.objective.gradient_by_layer(params[0], inputs[0], targets[0], inside, key[0])
-            total += loss
+            loss, layers = self.objective.gradient_by_layer(params[0], batch[0], targets[0], inside, key[0])
+            here.total.add_(loss)
             for layer, gradient in layers:
                 descend(layer, gradient, lr[0, 0])
             return params
@@ -169,22 +148,16 @@ class LocalStep:
             loss, direction = self.direction(params, gradient_at)
         for correction in self.corrections:
             if isinstance(correction, LossTerm):
-                inputs, _, inside, key = data(0)
-                direction = direction + correction.slope(self.objective, params, inputs, inside, key)
-        return self.move(params, start, total, state, lr, loss, direction)
+                batch, _, inside, key = data(0)
+                direction = direction + correction.slope(self.objective, params, batch, inside, key)
+        return self.move(here, state, lr, loss, direction)
 
     def move(
-        self,
-        params: torch.Tensor,
-        start: torch.Tensor,
-        total: torch.Tensor,
-        state: State,
-        lr: torch.Tensor,
-        loss: torch.Tensor,
-        gradient: torch.Tensor,
+        self, here: LaneTensors, state: State, lr: torch.Tensor, loss: torch.Tensor, gradient: torch.Tensor
     ) -> torch.Tensor:
-        """Take one step with a known loss ``[B]`` and direction ``[B, P]``, in place, and return `params`."""
-        total += loss
+        """Take one step with a known loss ``[B]`` and direction ``[B, P]``, in place, and return the parameters."""
+        params = here.params
+        here.total.add_(loss)
         layout, followed = self.objective.layout, None
         statistics = layout.statistics if layout.num_statistics else None
         if statistics is not None:
@@ -193,7 +166,7 @@ class LocalStep:
         if self.update.weight_decay:
             gradient = gradient.add(params, alpha=self.update.weight_decay)
         for correction in self.corrections:
-            gradient = correction.correct(gradient, params, start)
+            gradient = correction.correct(gradient, params, here.start)
         self.update.step(params, gradient, state, lr)
         if followed is not None:
             params[:, statistics] = followed
@@ -205,10 +178,6 @@ def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
-_ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]
-_FIRST = _ARGUMENTS.index("state")
-_ROWS = len(_ARGUMENTS) - _FIRST - 1
-"""Numbers of arguments before the state, the same in all steps, and behind it, which differ from step to step."""
-
-_CHANGED = tuple(_ARGUMENTS.index(name) for name in ("params", "total"))
-"""Positions of the arguments that a step changes in place, beside the state."""
+_HERE, _INPUTS = len(LaneTensors._fields), len(StepInputs._fields)
+_CHANGED = tuple(LaneTensors._fields.index(name) for name in ("params", "total"))
+"""Positions of the arguments of a compiled step that it changes in place, beside the state and the corrections' tensors."""
