@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from turnout.configuration import Configuration
-from turnout.core.checks import ConfigurationError
-from turnout.core.device import memory_budget
 from turnout.core.numerics import default_settings
-from turnout.core.types import Federation, ServerState, State, Task
-from turnout.data.federated import FederatedData
+from turnout.core.types import ServerState, Task
 from turnout.protocol.batch import Stepped
-from turnout.protocol.choice import Choice
-from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.federated_server import FederatedServer
-from turnout.protocol.fits import by_the_clock, check_clock
 from turnout.protocol.loop import use
-from turnout.protocol.scheduler import Scheduler
-from turnout.record.client_memory import ClientMemory
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
+from turnout.simulation.builder import Builder
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
-from turnout.simulation.drivers import Driver, InStep, in_virtual_time
-from turnout.simulation.message_sizes import MessageSizes
-from turnout.simulation.metrics import Judge, PresentModels, client_weights
-from turnout.simulation.newcomers import Newcomers
-from turnout.simulation.opt_in import CandidatePool, OptIn
+from turnout.simulation.drivers import InStep
+from turnout.simulation.metrics import PresentModels, client_weights
+from turnout.simulation.opt_in import CandidatePool
 from turnout.simulation.sharding import check_agreement
-from turnout.simulation.virtual_time import at_random
 from turnout.simulation.work_times import round_seconds
-from turnout.simulation.workspace import usual_cohorts, workspace_of
+from turnout.simulation.workspace import workspace_of
 
 
 class Simulation:
@@ -62,83 +50,25 @@ class Simulation:
     @default_settings()
     def __init__(self, experiment: Configuration) -> None:
         self.experiment = experiment
-        data, algorithm, population, seed = (
-            experiment.data, experiment.algorithm, experiment.population, experiment.seed,
-        )  # fmt: skip
-        clock, n = by_the_clock(experiment.pace, population), data.num_clients
-        check_clock(experiment.pace, population)
-        _check_data(data)
-        self.workspace = workspace_of(experiment)
-        self.objective = self.workspace.objective
-        labels = data.label_counts() if data.has_labels else None
-        self.availability = population.availability.of_clients(data.client_names).bind(n, labels, seed)
-        federation, params, remembered = self._initial()
-        self.memory = ClientMemory(n, remembered, memory_budget(torch.device("cpu"), experiment.memory_budget))
-        self.models = PresentModels(params, self.memory, algorithm.personal)
-        self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
         self.row: dict[str, Any] = {}
         self._steps_lost = 0
+        build, algorithm = Builder(experiment), experiment.algorithm
         self.description = describe(experiment)
-        self.speed = None if population.speed is None else population.speed.bind(n, seed)
-        self.behaviour = None if population.behaviour is None else population.behaviour.bind(n, seed)
-        attackers = None if self.behaviour is None else self.behaviour.attackers
-        if self.behaviour is not None:
-            self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
-        self.workspace.try_model(experiment)
-        self.workspace.expect(usual_cohorts(experiment))
-        newcomers = Newcomers.of(experiment, self.workspace)
-        self.judge = Judge(self.workspace, self.models, experiment.named_metrics(), newcomers)
-        self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, attackers)
-        self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
-        self.workers.check(Task(params, 0, seed))
-        self.judge.check(data)
-        self._try_figures(params)
-        self.pool = CandidatePool(self.availability, self.opt_in, seed)
-        scheduler, choice = self._scheduled(clock)
-        self.server = FederatedServer(
-            algorithm,
-            params,
-            federation,
-            scheduler.cohorts,
-            rounds=experiment.rounds,
-            records_influence=clock,
-            attack=None if self.behaviour is None else self.workers.colluded,
-            separation=population.separation,
-        )
-        self.coordinator = Coordinator(self.server, scheduler, sums_early=not self.workers.collude)
-        self.messages = MessageSizes(self.workers, self.server, experiment.pace)
-        if self.speed is not None and algorithm.local.traits.varies:
-            self.workers.message_bytes = self.messages.of("train")
-        self.driver: Driver = (
-            InStep(scheduler)
-            if choice is None
-            else in_virtual_time(scheduler, choice, population, self.workers, self.server, self.messages)
-        )
-
-    def _initial(self) -> tuple[Federation, torch.Tensor, State]:
-        """Return the federation, the initial shared parameters, and what clients remember initially."""
-        experiment, initial, num_shared = self.experiment, self.objective.initial, self.objective.layout.num_shared
-        rates = self.availability.rates if experiment.everyone_available_takes_part else None
-        n, personal = experiment.data.num_clients, experiment.algorithm.personal
-        device, adapters = torch.device(experiment.device), self.objective.network.adapters
-        federation = Federation(n, num_shared, rates, device, initial.dtype, experiment.seed, adapters)
-        first = initial[num_shared:] if personal is None else personal.first(initial, num_shared)
-        return (
-            federation,
-            initial[:num_shared].clone(),
-            experiment.algorithm.memory(federation, first, self.objective.layout.shared_shapes),
-        )
-
-    def _scheduled(self, clock: bool) -> tuple[Scheduler, Choice | None]:
-        """Return the scheduler; in virtual time, also the choice that draws its clients."""
-        experiment, selection = self.experiment, self.experiment.algorithm.selection
-        if clock:
-            seconds, algorithm = experiment.population.round_seconds, experiment.algorithm
-            return at_random(experiment.pace, self.availability, seconds, selection, experiment.seed, algorithm)
-        n = experiment.data.num_clients
-        cohorts = SelectedCohorts(selection, self.pool.candidates, partial(np.arange, n))
-        pace = experiment.pace.bind(n, experiment.algorithm)
-        return Scheduler(pace, cohorts, None, patient=False), None
+        self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
+        self.availability, self.speed, self.behaviour = build.population()
+        self.workspace = workspace_of(experiment, self.behaviour)
+        self.objective = self.workspace.objective
+        federation, params, self.memory = build.federation(self.objective, self.availability)
+        self.models = PresentModels(params, self.memory, algorithm.personal)
+        self.judge, self.opt_in = build.evaluation(self.workspace, self.models, self.behaviour)
+        workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
+        self._try(workers, params)
+        self.pool = CandidatePool(self.availability, self.opt_in, experiment.seed)
+        scheduler, choice = build.scheduler(self.availability, self.pool)
+        self.server = build.server(params, federation, scheduler.cohorts, workers)
+        self.workers, self.messages = build.measured(workers, self.server)
+        self.coordinator = Coordinator(self.server, scheduler, sums_early=not workers.collude)
+        self.driver = build.driver(scheduler, choice, self.workers, self.server, self.messages)
 
     @property
     def history(self) -> History:
@@ -213,8 +143,14 @@ class Simulation:
             return None
         return run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
 
+    def _try(self, workers: SimulatedClients, params: torch.Tensor) -> None:
+        """Try what the first round and the first evaluation compute, so that neither fails after some rounds."""
+        workers.check(Task(params, 0, self.experiment.seed))
+        self.judge.check(self.experiment.data)
+        self._try_figures(params)
+
     def _try_figures(self, params: torch.Tensor) -> None:
-        """Compute for one client what evaluations compute beside scores, so that none fails after some rounds."""
+        """Compute for one client what evaluations compute beside scores."""
         run = self.experiment
         if self.models.personal is None or self.recorder.published.data:
             self.judge.check_fitting(run.data, run.algorithm, Task(params, 0, run.seed), self._share_of_gradients)
@@ -239,12 +175,3 @@ class Simulation:
         self.recorder.set_clients(data.num_clients, **columns)
         if self.recorder.published.data:
             self.history.predictions = self.judge.predictions(self.experiment)
-
-
-def _check_data(data: FederatedData) -> None:
-    """Reject data of which only the shape is known."""
-    if data.is_declared:
-        raise ConfigurationError(
-            "data: only the shape is declared, as for a server whose clients have the examples: write a data set to "
-            "simulate them"
-        )

@@ -19,6 +19,7 @@ from turnout.distributed.collectives import world_size
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
+from turnout.population import BoundAttack
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
@@ -46,28 +47,50 @@ class Workspace:
         """Return the clients `ids` with these examples; None is their training examples."""
         return Clients(ids, ids, shards or self.data.train, self.objective, self.data.transforms)
 
-    def try_model(self, experiment: Configuration) -> None:
-        """Try the model on a minibatch, choose the engine, and determine how many clients train side by side.
 
-        Args:
-            experiment: the experiment, with its algorithm and the memory for these clients.
-        """
-        algorithm, data, budget = experiment.algorithm, experiment.data, experiment.memory_budget
-        measures = bool(algorithm.measurements or algorithm.selection.measurements)
-        first = self.clients(np.zeros(1, dtype=np.int64))
-        x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures, data.num_classes)
-        self.lanes = lanes_per_chunk(self.objective, x, y, memory_budget(self.objective.device, budget))
+def workspace_of(experiment: Configuration, attack: BoundAttack | None = None) -> Workspace:
+    """Return the workspace of an experiment on its device, after its model was tried on a minibatch.
 
-    def expect(self, cohorts: Iterable[int]) -> None:
-        """Compute cohorts of these sizes, which return in almost every round, without idle lanes."""
-        sizes = set[int]()
-        for number in cohorts:
-            for share in {number // world_size(), -(-number // world_size())}:
-                sizes |= {share} if share <= self.lanes else {self.lanes, share % self.lanes}
-        self.objective.lane_sizes = replace(self.objective.lane_sizes, usual=frozenset(sizes))
+    Args:
+        experiment: the experiment; its data choose the engine, and its memory budget the number of clients side by side.
+        attack: the attack of dishonest clients, which may change the labels on which they train.
+
+    Raises:
+        ConfigurationError: if the model fails on the minibatch.
+    """
+    module, personal, device = experiment.build_model(), experiment.algorithm.personal, torch.device(experiment.device)
+    personal_names = frozenset() if personal is None else personal.chosen(module)
+    data = DeviceData(
+        experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights, attack=attack
+    )
+    objective = Objective(
+        module,
+        experiment.loss,
+        experiment.engine,
+        device,
+        personal_names,
+        weighted=data.train.weights is not None,
+        offsets="base" in experiment.algorithm.aggregation.reads,
+        precision=experiment.precision,
+        statistics=experiment.statistics,
+    )
+    space = Workspace(objective, data)
+    space = replace(space, lanes=_lanes(experiment, space))
+    usual = _lane_sizes(_usual_cohorts(experiment), space.lanes)
+    objective.lane_sizes = replace(objective.lane_sizes, usual=usual)
+    return space
 
 
-def usual_cohorts(experiment: Configuration) -> set[int]:
+def _lanes(experiment: Configuration, space: Workspace) -> int:
+    """Try the model on a minibatch, choose the engine, and return how many clients train side by side."""
+    algorithm, data, budget = experiment.algorithm, experiment.data, experiment.memory_budget
+    measures = bool(algorithm.measurements or algorithm.selection.measurements)
+    first = space.clients(np.zeros(1, dtype=np.int64))
+    x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures, data.num_classes)
+    return lanes_per_chunk(space.objective, x, y, memory_budget(space.objective.device, budget))
+
+
+def _usual_cohorts(experiment: Configuration) -> set[int]:
     """Return the numbers of clients that train together if all who are asked take part."""
     number, pace = experiment.data.num_clients, experiment.pace
     selection = experiment.algorithm.selection
@@ -75,25 +98,13 @@ def usual_cohorts(experiment: Configuration) -> set[int]:
     return {number, selected, *(getattr(pace, name) for name in ("buffer_size", "group_size") if hasattr(pace, name))}
 
 
-def workspace_of(experiment: Configuration) -> Workspace:
-    """Return the workspace of an experiment, on its device."""
-    module, personal, device = experiment.build_model(), experiment.algorithm.personal, torch.device(experiment.device)
-    personal_names = frozenset() if personal is None else personal.chosen(module)
-    data = DeviceData(experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights)
-    weighted = data.train.weights is not None
-    offsets = "base" in experiment.algorithm.aggregation.reads
-    objective = Objective(
-        module,
-        experiment.loss,
-        experiment.engine,
-        device,
-        personal_names,
-        weighted,
-        offsets,
-        experiment.precision,
-        experiment.statistics,
-    )
-    return Workspace(objective, data)
+def _lane_sizes(cohorts: Iterable[int], lanes: int) -> frozenset[int]:
+    """Return the numbers of clients that train side by side in cohorts of these sizes, which return in almost every round."""
+    sizes = set[int]()
+    for number in cohorts:
+        for share in {number // world_size(), -(-number // world_size())}:
+            sizes |= {share} if share <= lanes else {lanes, share % lanes}
+    return frozenset(sizes)
 
 
 def lanes_per_chunk(objective: Objective, x: torch.Tensor, y: torch.Tensor, budget: int) -> int:
@@ -120,9 +131,10 @@ class DeviceData:
         device: the device.
         own_test: evaluate on the clients' test examples, as personal models require, in place of common ones.
         class_weights: weights of examples by class, in addition to their own; see `turnout.data.weights`.
+        attack: the attack of dishonest clients; None if all are honest.
 
     Attributes:
-        train: training examples of clients.
+        train: training examples of clients, with the labels on which attackers train.
         test: test examples of the model; None if there are none.
         validation: validation examples of the model; None if there are none.
         client_validation: validation examples of the training clients; None if there are none.
@@ -136,12 +148,14 @@ class DeviceData:
         *,
         own_test: bool = False,
         class_weights: ClassWeights | None = None,
+        attack: BoundAttack | None = None,
     ) -> None:
         self._first, self._device = data.transforms, device
         self._mapped = any(shards.mapped for shards in data.splits.values())
         self._weights = ExampleWeights.of(data.train.y, data.train.weights, data.num_classes, class_weights)
-        self.train, self.transforms = self._moved(data.train)
-        self._on_device = {data.train: self.train}
+        honest, self.transforms = self._moved(data.train)
+        self.train = honest if attack is None else attack.poisoned(honest, data.num_outputs)
+        self._on_device = {data.train: honest}
         held_out = data.client_test if own_test else data.test or data.client_test
         self.test = None if held_out is None else self(held_out)
         self.client_validation = None if data.validation is None else self(data.validation)

@@ -184,19 +184,15 @@ def test_mask_is_contiguous(monkeypatch):
 def test_usual_cohorts_have_no_idle_lanes(selection, pace, world, usual, monkeypatch):
     run = to.Experiment(data(), to.models.Logistic(), to.fedavg(local=SGD, also=(selection,)), pace=pace, rounds=2)
     monkeypatch.setattr(workspace, "world_size", lambda: world)
-    space = workspace.workspace_of(run)
-    space.lanes = 100
-    space.expect(workspace.usual_cohorts(run))
-    sizes = space.objective.lane_sizes
+    sizes = workspace.workspace_of(run).objective.lane_sizes
     assert sizes.usual == usual
     assert [sizes.of_part(5, cohort, 1000) for cohort in (max(usual), 5)] == [5, 8]
 
 
-def test_usual_cohort_in_chunks_has_no_idle_lanes():
-    space = workspace.workspace_of(to.Experiment(data(), to.models.Logistic(), to.fedavg(), rounds=2))
-    space.lanes = 12
-    space.expect({30})
-    assert space.objective.lane_sizes.usual == {12, 6}
+def test_usual_cohort_in_chunks_has_no_idle_lanes(monkeypatch):
+    monkeypatch.setattr(workspace, "lanes_per_chunk", lambda *_: 12)
+    run = to.Experiment(data(), to.models.Logistic(), to.fedavg(), rounds=2)
+    assert workspace.workspace_of(run).objective.lane_sizes.usual == {12, 6}
 
 
 @pytest.mark.parametrize("products", [1, 77_000, 300_000, 1_500_000, 10**8])
