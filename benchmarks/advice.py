@@ -19,7 +19,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,15 @@ from turnout.experiment import Experiment
 from turnout.results.statistics import Gap, gap, holm
 from turnout.workbench.advise.advice import leaders, nearest
 from turnout.workbench.advise.participation import Participation, available_in
-from turnout.workbench.advise.trials import Stage, late_accuracy, own_cell, tried, tuned
+from turnout.workbench.advise.trials import EVALUATIONS, Stage, own_cell, tried
 from turnout.workbench.benchmark.cells import Cell, Version
-from turnout.workbench.benchmark.rows import Row, published
+from turnout.workbench.benchmark.rows import Row, late, published, tuned
 from turnout.workbench.benchmark.standings import Table, table_of
 
-ROUNDS, NUM_CLIENTS, NUM_TRACES = 16, 12, 40
+ROUNDS, NUM_CLIENTS, NUM_POPULATIONS, NUM_TRACES = 32, 12, 20, 40
 RULES = ("fedau", "fedvarp", "mifa", "amplified_scaffold")
 """The rules beside the plain mean, whatever further rows the benchmark has."""
-SEEDS = range(1000, 1006)
+SEEDS = range(1000, 1008)
 PATTERNS = (
     {"name": "bernoulli"},
     {"name": "markov", "join": 0.3},
@@ -87,8 +87,8 @@ def population(index: int) -> Cell:
     pattern, kind = PATTERNS[index % 5], ("alike", "unrelated", "labels", "labels")[index % 4]
     partition = {"name": "iid"} if kind == "alike" else {"name": "dirichlet", "alpha": 0.1}
     settings = {
-        "rounds": ROUNDS, "local": {"steps": 8, "batch_size": 8, "lr": 0.2},
-        "data": {"name": "digits", "partition": partition, "num_clients": NUM_CLIENTS},
+        "rounds": ROUNDS, "local": {"steps": 5, "batch_size": 8, "lr": 0.2},
+        "data": {"name": "digits", "partition": partition, "num_clients": NUM_CLIENTS, "validation_fraction": 0.2},
         "model": {"name": "logistic"},
         "availability": {**pattern, "correlated_with_labels": "none"},
     }  # fmt: skip
@@ -130,24 +130,23 @@ class Check:
 
     @cache  # noqa: B019  there is one check
     def truth(self, index: int) -> dict[str, dict[int, float]]:
-        """Return the accuracies of all rules in a population by seed."""
-        cell = population(index)
-        start = cell.experiment(self.version.reference, {}, 0)
-        stage = Stage(np.ones((start.data.num_clients, 2), bool), self.version.cells[0], own_cell(cell.settings))
+        """Return the accuracies of all rules in a population by seed, with tuned step sizes."""
+        cell, accuracy = population(index), {}
+        data = cell.experiment(self.version.reference, {}, 0).data
 
         def make(rule: str, options: Mapping[str, Any], seed: int) -> Experiment:
-            return replace(stage.experiment(rule, options, seed), population=start.population)
+            return replace(cell.experiment(rule, options, seed), data=data)
 
-        options = {
-            rule: tuned(make, rule, first, self.version.tuning_seeds[0])
-            for rule, first in stage.options(self.rows).items()
-        }
-        return {rule: {seed: late_accuracy(make(rule, own, seed)) for seed in SEEDS} for rule, own in options.items()}
+        for rule in (self.version.reference, *RULES):
+            options, _ = tuned(partial(make, rule), rule, cell, self.version, EVALUATIONS)
+            accuracy[rule] = {seed: late(make(rule, options, seed), EVALUATIONS)[0] for seed in SEEDS}
+        return accuracy
 
     def verdict(self, index: int) -> Verdict:
         """Return the advice on a trace, and the truth."""
-        cell, accuracy, plain = population(index // 2), self.truth(index // 2), self.version.reference
-        mean, named = self.advice(cell, index % 2)
+        trace, number = divmod(index, NUM_POPULATIONS)
+        cell, accuracy, plain = population(number), self.truth(number), self.version.reference
+        mean, named = self.advice(cell, trace)
         means = {rule: float(np.mean([*runs.values()])) for rule, runs in accuracy.items()}
         best = max(means, key=lambda rule: means[rule])
         equal = not any(p < 0.05 and each.mean > 0 for each, p in compared(accuracy, plain).values())

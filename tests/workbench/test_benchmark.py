@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -257,6 +258,15 @@ def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
     assert '<tr><th scope="row">buffer</th><td>–</td>' in text  # speeds decide who takes part
     assert "equal, bit for bit" in call("check", "mine.json")
     assert "add this file to a pull request: v0/halved.json" in call("submit", "mine.json")
+
+
+def test_recipe_of_the_guide_gets_its_row(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/pieces.md").read_text("utf-8"), re.DOTALL)
+    recipe = next(block for block in blocks if block.startswith("def by_loss"))
+    (tmp_path / "mine.py").write_text(f"{blocks[0]}\n\n{recipe}")
+    row = rows.compute("mine.py:by_loss", SMALL, "small", tmp_path / "row.json")
+    assert all("runs" in cell for cell in row["cells"].values())
 
 
 def test_files_that_are_no_rows_are_refused(tmp_path):

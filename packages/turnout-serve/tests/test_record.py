@@ -8,10 +8,11 @@ import pytest
 import torch
 from tests.laws.recipes import DATA, experiment
 
-from turnout import Experiment, Population, fedau, models
+from turnout import Experiment, Population, fedau, fedavg, models
 from turnout.population.availability import Everyone
 from turnout.record.query import History
 from turnout.simulation import Simulation
+from turnout.workbench.advise.participation import Participation, present_in
 
 from .world import LOCAL
 
@@ -75,3 +76,14 @@ def test_restarts_do_not_change_the_tables(world, folder):
     for column in ("local_loss", "test_loss", "bytes_up"):
         np.testing.assert_array_equal(history.column(column)[1], whole.column(column)[1])
     assert torch.isfinite(deployed.host.driver.params).all()
+
+
+def test_advice_measures_the_participation_in_a_run_that_is_going_on(world):
+    deployed = world(replace(RUN, algorithm=fedavg(LOCAL, cohort_size=2)), checkpoint_every=0.0)
+    while deployed.host.driver.version < 3:
+        deployed.round()
+    deployed.host.service.writer.checkpoint()
+    clients = deployed.host.driver.ledger.history.participation["client"].to_pylist()
+    present = present_in(deployed.folder)
+    assert present.sum(axis=1).tolist() == [clients.count(client) for client in sorted(set(clients))]
+    assert Participation.of(present).rate == pytest.approx(2 / len(set(clients)))

@@ -49,10 +49,8 @@ class Candidate:
 
     def __call__(self, seed: int, **values: float) -> Experiment:
         """Return the experiment of a trial."""
-        data = self.settings.table["data"]
-        held_out = any(data.get(name) for name in ("validation_fraction", "validation_clients"))
-        validated = {} if held_out else {"data": {"validation_fraction": 0.2}}
-        return Settings.of(self.settings.table, validated, *_layers(values))(seed)
+        table = self.settings.table
+        return Settings.of(table, held_out(table["data"]), *_layers(values))(seed)
 
     @property
     def axes(self) -> dict[str, tuple[float, ...]]:
@@ -77,6 +75,12 @@ class Candidate:
     def chosen(self, values: Mapping[str, float]) -> Settings:
         """Return the settings with chosen values."""
         return Settings.of(self.settings.table, *_layers(values))
+
+
+def held_out(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a layer that holds out a fifth of each client's examples for the search, unless data hold out others."""
+    is_validated = any(data.get(name) for name in ("validation_fraction", "validation_clients"))
+    return {} if is_validated else {"data": {"validation_fraction": 0.2}}
 
 
 def tuned_plan(

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from turnout.cli.layers import merge
+from turnout.cli.print_config import completed
 from turnout.cli.settings import Settings
-from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.cli.tune import held_out
+from turnout.core.checks import ConfigurationError
 from turnout.core.random import generator
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
 from turnout.population import Population
 from turnout.population.availability import Bernoulli, Trace
 from turnout.results.statistics import Gap, gap, holm
-from turnout.simulation.running import Interrupted
 from turnout.workbench.benchmark.cells import Cell, Version
-from turnout.workbench.benchmark.rows import Row
+from turnout.workbench.benchmark.rows import Row, late, tuned
 
 OWN = "own data"
 """The name of the cell of one's own data."""
 
-Make = Callable[[str, Mapping[str, Any], int], Experiment]
-"""A function of a rule, its options and a seed."""
-
-MOST_TRIALS = 6
-"""The largest number of step sizes that are tried for a rule on one's own data."""
-
-_LR = 0.1
-"""The local step size of settings without one."""
+SEEDS, EVALUATIONS = range(8), 8
+"""The seeds of a trial, and the evaluations of each run, whose last quarter counts."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +62,20 @@ class Stage:
     own: Cell | None = None
     related: bool = False
 
-    def options(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-        """Return the options of each rule that were tuned in the cell.
+    def options(self, rule: str, rows: Sequence[Row], version: Version) -> dict[str, Any] | None:
+        """Return the options of a rule that were tuned in the cell; None if the rule is not defined there.
 
-        With one's own data, the local step size is that of the own settings, times the ratio of the tuned one to the declared
-        one of the cell.
+        With one's own data, step sizes are searched as in the benchmark, on seeds that are not reported.
         """
-        cells = {row["rule"]: row["cells"].get(self.near.name, {}) for row in rows}
-        found = {rule: dict(cell["options"]) for rule, cell in cells.items() if "runs" in cell}
-        if self.own is not None:
-            local = Settings.of(self.own.settings).table.get("local", {})
-            scale = local.get("lr", _LR) / self.near.settings["local"]["lr"]
-            for each in found.values():
-                each["local.lr"] *= scale
-                if "cohort_size" in each:
-                    each["cohort_size"] = min(each["cohort_size"], len(self.present))
-        return found
+        found = {row["rule"]: row["cells"].get(self.near.name, {}).get("options") for row in rows}.get(rule)
+        if found is None or self.own is None:
+            return found
+        return tuned(partial(self.experiment, rule), rule, self.own, version, EVALUATIONS)[0]
 
     def experiment(self, rule: str, options: Mapping[str, Any], seed: int) -> Experiment:
-        """Return the experiment of a rule on the trace. Data of a cell are those of the seed, one's own those of seed 0.
+        """Return the experiment of a rule on the trace, which begins with another of its rounds for each seed.
+
+        Data of a cell are those of the seed, one's own those of seed 0.
 
         Raises:
             ConfigurationError: if the trace has more clients than one's own data.
@@ -106,75 +96,43 @@ class Stage:
             )
         else:  # the last clients may never have come
             present = np.pad(present, ((0, number - len(present)), (0, 0)))
-        trace = Trace(visits(present), rounds=present.shape[1])
+        rounds = present.shape[1]
+        present = np.roll(present, generator("first round of a trace", seed).integers(rounds), axis=1)
+        trace = Trace(visits(present), rounds=rounds)
         return replace(experiment, population=Population(availability=trace))
 
     @cached_property
     def _data(self) -> FederatedData:
         """One's own data."""
         assert self.own is not None
-        return self.own.experiment("average_participating", {}, 0).data
+        return Settings.of(self.own.settings).seeded(0).data()
 
-    def accuracies(self, rule: str, options: Mapping[str, Any], seeds: Sequence[int]) -> dict[int, float]:
-        """Return the test accuracy of a rule by seed, as its mean over the evaluations of the last quarter of the rounds."""
-        return {seed: late_accuracy(self.experiment(rule, options, seed)) for seed in seeds}
-
-
-def late_accuracy(experiment: Experiment) -> float:
-    """Return the mean test accuracy over the last quarter of the rounds, which fluctuates less than the last one."""
-    rounds = experiment.rounds
-    run = replace(experiment, evaluate_every=max(1, rounds // 8)).run().rounds["test_accuracy"].to_numpy()
-    return float(np.nanmean(run[-max(1, rounds // 4) :]))
+    def accuracies(self, rule: str, options: Mapping[str, Any]) -> dict[int, float]:
+        """Return the test accuracy of a rule by seed, as its mean over the last quarter of the rounds."""
+        return {seed: late(self.experiment(rule, options, seed), EVALUATIONS)[0] for seed in SEEDS}
 
 
 def own_cell(settings: Mapping[str, Any]) -> Cell:
-    """Return one's own data, model and local training as a cell, from settings such as a file of ``turnout compare``."""
-    names = ("algorithm", "algorithms", "availability", "population", "pace", "seed", "seeds", "name", "to_accuracy")
-    return Cell(OWN, "small", "unrelated", 1.0, {name: value for name, value in settings.items() if name not in names})
+    """Return one's own data, model and local training as a cell, from settings such as a file of ``turnout compare``.
 
-
-def tuned(make: Make, rule: str, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the options of a rule with the best local step size, by the late accuracy with a seed.
-
-    The first step size is doubled or halved as long as that is better, at most `MOST_TRIALS` times.
+    A fifth of each client's examples is held out for the search of step sizes, unless the settings hold out others.
     """
-
-    def trial(factor: float) -> dict[str, Any]:
-        return {**options, "local.lr": options["local.lr"] * factor}
-
-    scores = {factor: _or_worst(make(rule, trial(factor), seed)) for factor in (1.0, 2.0)}
-    best, step = (2.0, 2.0) if scores[2.0] > scores[1.0] else (1.0, 0.5)
-    while len(scores) < MOST_TRIALS:
-        score = scores[best * step] = _or_worst(make(rule, trial(best * step), seed))
-        if score <= scores[best]:
-            break
-        best *= step
-    return trial(best)
+    names = ("algorithm", "algorithms", "availability", "population", "pace", "seed", "seeds", "name", "to_accuracy")
+    table = Settings.of({name: value for name, value in settings.items() if name not in names}).table
+    whole = completed(merge(table, held_out(table["data"])))
+    return Cell(OWN, "small", "unrelated", 1.0, {name: value for name, value in whole.items() if name not in names})
 
 
 def tried(stage: Stage, rules: Sequence[str], rows: Sequence[Row], version: Version) -> list[Trial]:
-    """Run rules and the plain mean over the seeds of a version, and return the rules by their mean difference, best first."""
-    found = stage.options(rows)
-    known = [version.reference, *(rule for rule in rules if rule in found)]
-    options = {rule: found[rule] for rule in known}
-    if stage.own is not None:  # options for the data of a cell are tuned there
-        options = {rule: tuned(stage.experiment, rule, options[rule], version.tuning_seeds[0]) for rule in known}
-    accuracy = {rule: stage.accuracies(rule, options[rule], version.seeds) for rule in known}
-    gaps = {rule: gap(accuracy[rule], accuracy[version.reference]) for rule in known[1:]}
-    compared = {rule: each for rule, each in gaps.items() if each is not None}
+    """Run rules and the plain mean over `SEEDS`, and return the rules by their mean difference, best first."""
+    found = {rule: stage.options(rule, rows, version) for rule in (version.reference, *rules)}
+    options = {rule: each for rule, each in found.items() if each is not None}
+    accuracy = {rule: stage.accuracies(rule, each) for rule, each in options.items()}
+    plain = accuracy.pop(version.reference)
+    compared = {rule: each for rule, runs in accuracy.items() if (each := gap(runs, plain)) is not None}
     adjusted = holm([each.p for each in compared.values()])
     trials = [Trial(rule, options[rule], each, p) for (rule, each), p in zip(compared.items(), adjusted, strict=True)]
     return sorted(trials, key=lambda trial: -trial.gap.mean)
-
-
-def _or_worst(experiment: Experiment) -> float:
-    """Return the late accuracy, which is the worst one for a run that diverges."""
-    try:
-        return late_accuracy(experiment)
-    except Interrupted:
-        raise
-    except TurnoutError:
-        return -math.inf
 
 
 def visits(present: np.ndarray) -> tuple[tuple[int, int, int], ...]:

@@ -59,9 +59,14 @@ class Cell:
         return Settings.of(self.settings, rule_settings, numbers)(seed)
 
     @cached_property
+    def num_clients(self) -> int:
+        """The declared number of clients, or that of the data."""
+        return self.settings["data"].get("num_clients") or Settings.of(self.settings).seeded(0).data().num_clients
+
+    @cached_property
     def hash(self) -> str:
         """The hash of the settings, and of splits and participation of the first seed in the first rounds."""
-        experiment = self.experiment("average_participating", {}, 0)
+        experiment = Settings.of(self.settings)(0)
         digest = hashlib.sha256(json.dumps([self.target, dict(self.settings)], sort_keys=True).encode())
         for shards in experiment.data.splits.values():
             digest.update(np.ascontiguousarray(shards.offsets, dtype=np.int64).tobytes())
@@ -107,7 +112,7 @@ class Version:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
         recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
         if (size := options_of(recipe).get("cohort_size")) is not None and size.default is not None:
-            declared = {"cohort_size": cell.settings["data"]["num_clients"], **declared}
+            declared = {"cohort_size": cell.num_clients, **declared}
         return {name: value for name, value in declared.items() if name not in _SEARCHED}
 
     def axes(self, rule: str, cell: Cell) -> dict[str, tuple[float, ...]]:

@@ -6,18 +6,21 @@ import json
 import math
 import platform
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 
-from turnout.comparison.tuning import Outcome, Search, Trial
+from turnout.comparison.tuning import Outcome, Search, Trial, Tuned
 from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.experiment import Experiment
 from turnout.record.storage import replace_files
 from turnout.simulation.running import Interrupted
 from turnout.version import __version__
@@ -26,6 +29,9 @@ from turnout.workbench.benchmark.figures import figures_of
 
 Row = dict[str, Any]
 """A row as JSON: the rule, the version, and for each cell its hash, options, figures by seed and cost, or why it has none."""
+
+Make = Callable[[Mapping[str, Any], int], Experiment]
+"""Makes an experiment with options of a rule and a seed."""
 
 TOLERANCE = 0.02
 """Largest difference of accuracies between two kinds of processors."""
@@ -151,17 +157,14 @@ def _begun(rule: str, version: Version, path: Path) -> Row:
 def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     """Tune a rule in a cell, and return its figures with all seeds; or the reason why the rule is not defined there."""
     torch.set_num_threads(1)
-    fixed = version.options(rule, cell)
     try:
-        cell.experiment(rule, fixed, version.seeds[0], rounds=4).run()
+        cell.experiment(rule, version.options(rule, cell), version.seeds[0], rounds=4).run()
     except Interrupted:
         raise
     except TurnoutError as error:
         return {"hash": cell.hash, "undefined": str(error).splitlines()[0]}
-    rounds = cell.settings["rounds"]
-    perform = partial(_perform, rule, cell, fixed)
-    tuned = Search(version.axes(rule, cell), rounds, version.tuning_seeds, version.tuning_budget, perform)()
-    options, runs = {**fixed, **tuned.values}, {}
+    options, search = tuned(partial(cell.experiment, rule), rule, cell, version)
+    runs = {}
     for seed in version.seeds:
         try:
             runs[str(seed)] = figures_of(cell.experiment(rule, options, seed).run(), cell.target)
@@ -170,27 +173,49 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
         except TurnoutError as error:  # such as a run that diverged
             return {"hash": cell.hash, "undefined": f"seed {seed}: {str(error).splitlines()[0]}"}
     return {
-        "hash": cell.hash, "options": options, "edges": list(tuned.edges), "tried": tuned.tried,
-        "tuning_updates": tuned.updates, "runs": runs,
+        "hash": cell.hash, "options": options, "edges": list(search.edges), "tried": search.tried,
+        "tuning_updates": search.updates, "runs": runs,
     }  # fmt: skip
 
 
-def _perform(rule: str, cell: Cell, fixed: Mapping[str, Any], trials: Sequence[Trial]) -> list[Outcome]:
-    """Run trials of a search, and return their validation accuracies; a run that diverges is the worst."""
-    outcomes = []
-    for trial in trials:
-        options, numbers = {**fixed, **trial.values}, {"rounds": trial.rounds, "evaluate_every": trial.rounds}
-        try:
-            table = cell.experiment(rule, options, trial.seed, **numbers).run().rounds
-        except Interrupted:  # by the user, which says nothing about the options
-            raise
-        except TurnoutError:
-            outcomes.append(Outcome(-math.inf, 0))
-            continue
-        accuracy = table["validation_accuracy"].to_pylist()[-1]
-        updates = sum(table["num_participants"].to_pylist())
-        outcomes.append(Outcome(-math.inf if accuracy is None else accuracy, updates))
-    return outcomes
+def tuned(make: Make, rule: str, cell: Cell, version: Version, evaluations: int = 1) -> tuple[dict[str, Any], Tuned]:
+    """Search the step sizes of a rule by validation accuracy; return its options with the chosen ones, and the search.
+
+    Args:
+        make: makes the experiment of the rule in the cell.
+        rule: the rule, whose options and first step sizes the version declares.
+        cell: the cell.
+        version: the declarations.
+        evaluations: number of evaluations of a trial, whose last quarter counts.
+    """
+    fixed = version.options(rule, cell)
+    search = Search(
+        version.axes(rule, cell), cell.settings["rounds"], version.tuning_seeds, version.tuning_budget,
+        lambda trials: [_outcome(make, {**fixed, **trial.values}, trial, evaluations) for trial in trials],
+    )()  # fmt: skip
+    return {**fixed, **search.values}, search
+
+
+def late(experiment: Experiment, evaluations: int, column: str = "test_accuracy") -> tuple[float, int]:
+    """Run an experiment, and return its mean accuracy over the last quarter of the rounds, and its client updates.
+
+    The mean of several evaluations fluctuates less than the last one. It is NaN without examples.
+    """
+    table = replace(experiment, evaluate_every=max(1, experiment.rounds // evaluations)).run().rounds
+    accuracies = table[column].to_pylist()[-max(1, experiment.rounds // 4) :]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    return fmean(known) if known else math.nan, sum(table["num_participants"].to_pylist())
+
+
+def _outcome(make: Make, options: Mapping[str, Any], trial: Trial, evaluations: int) -> Outcome:
+    """Run a trial of a search; a run that diverges is the worst."""
+    try:
+        experiment = replace(make(options, trial.seed), rounds=trial.rounds)
+        return Outcome(*late(experiment, evaluations, "validation_accuracy"))
+    except Interrupted:  # by the user, which says nothing about the options
+        raise
+    except TurnoutError:
+        return Outcome(-math.inf, 0)
 
 
 def _line(rule: str, cell: Cell, result: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -53,7 +54,6 @@ class Table:
         undefined: reasons why rules are not defined in cells, by rule and by cell.
         ranks: average rank of each rule over the cells in which all ranked rules are defined, ascending.
         ranked_in: these cells.
-        critical: difference of average ranks below which two rules do not differ at the level 0.05; None for one rule.
         nobody: cells in which no rule is significantly better than the reference.
     """
 
@@ -62,8 +62,12 @@ class Table:
     undefined: Mapping[str, Mapping[str, str]]
     ranks: Mapping[str, float]
     ranked_in: tuple[str, ...]
-    critical: float | None
     nobody: tuple[str, ...]
+
+    @cached_property
+    def critical(self) -> float | None:
+        """The difference of average ranks below which two rules do not differ at the level 0.05; None for one rule."""
+        return critical_difference(len(self.ranks), len(self.ranked_in))
 
 
 def table_of(rows: Iterable[Row], version: Version, tier: str) -> Table:
@@ -89,10 +93,7 @@ def table_of(rows: Iterable[Row], version: Version, tier: str) -> Table:
     ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked})
     better = {name for row in standings.values() for name, standing in row.items() if standing.is_better}
     nobody = [cell.name for cell in cells if cell.name not in better]
-    return Table(
-        tuple(cells), standings, undefined, ranks, tuple(ranked_in), critical_difference(len(ranks), len(ranked_in)),
-        tuple(nobody),
-    )  # fmt: skip
+    return Table(tuple(cells), standings, undefined, ranks, tuple(ranked_in), tuple(nobody))
 
 
 def critical_difference(num_rules: int, num_cells: int) -> float | None:

@@ -12,15 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise, product
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError, model_validator
 
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.results.measure import Measure
