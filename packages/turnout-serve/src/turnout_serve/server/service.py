@@ -122,7 +122,7 @@ class Service:
         """Return the answer to a request for work; None where there is none yet.
 
         Args:
-            client: its number; it counts as present from now on.
+            client: its number; it counts as present from now on, until the run is over.
             wait: seconds that the client waits for an answer.
             after: the client wants a model of a later version than this.
 
@@ -131,6 +131,7 @@ class Service:
         """
         self._check_ban(client)
         if self.driver.over is not None:
+            self.timeouts.leave(client)  # it goes home, and no evaluation or query is to wait for it
             return {"over": self.driver.over, "model": self.driver.publication.digest}
         if after >= self.driver.version:
             return None
