@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from turnout.version import __version__
+from turnout.version import __version__ as __version__
 
 if TYPE_CHECKING:  # importing PyTorch takes seconds, which `turnout --help` should not wait for
     from turnout.exports import *  # noqa: F403
@@ -41,14 +41,20 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import `turnout.exports` when the first public name is used (PEP 562)."""
+    """Import `turnout.exports` when the first public name, or `__all__`, is used (PEP 562)."""
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name not in __all__:
-        return _recipe(name)
-    exports = vars(import_module("turnout.exports"))
-    globals().update({each: exports[each] for each in __all__ if each in exports})
-    return globals()[name]
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    exports = vars(import_module("turnout.exports")).items()
+    public = {each: thing for each, thing in exports if each in _MODULES or _is_public(each, thing)}
+    globals().update(public, __all__=sorted([*public, "__version__"]))
+    return globals()[name] if name in globals() else _recipe(name)
+
+
+def _is_public(name: str, thing: object) -> bool:
+    """Return whether a module offers what it has under a name, and does not only need it."""
+    return not name.startswith("_") and not isinstance(thing, ModuleType)
 
 
 def _recipe(name: str) -> Any:
@@ -57,7 +63,7 @@ def _recipe(name: str) -> Any:
     Raises:
         AttributeError: if there is none, with the module that has such a piece.
     """
-    recipe = None if name.startswith("_") else import_module("turnout.algorithms").ALGORITHMS.get(name)
+    recipe = import_module("turnout.algorithms").ALGORITHMS.get(name)
     if recipe is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
     return recipe
@@ -71,126 +77,8 @@ def _hint(name: str) -> str:
 
 def _names(module: ModuleType) -> Iterable[str]:
     """Return the public names of a module of pieces."""
-    return getattr(module, "__all__", None) or (name for name in dir(module) if not name.startswith("_"))
+    return getattr(module, "__all__", None) or (name for name in dir(module) if _is_public(name, getattr(module, name)))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-__all__ = [
-    "ALGORITHMS",
-    "AdamW",
-    "AfterRound",
-    "Algorithm",
-    "AppealMetrics",
-    "Callback",
-    "CheckpointError",
-    "ConfigurationError",
-    "DataError",
-    "Diverged",
-    "EarlyStopping",
-    "Experiment",
-    "GradientMetrics",
-    "History",
-    "Interrupted",
-    "Population",
-    "Result",
-    "Sgd",
-    "Tune",
-    "TurnoutError",
-    "__version__",
-    "ace",
-    "aced",
-    "aggregation",
-    "algorithms",
-    "amplified_fedavg",
-    "amplified_scaffold",
-    "apfl",
-    "area",
-    "availability",
-    "average_all",
-    "average_participating",
-    "behaviour",
-    "ca2fl",
-    "centralized",
-    "compare",
-    "compose",
-    "data",
-    "delay",
-    "diloco",
-    "ditto",
-    "f3ast",
-    "fadas",
-    "fedadagrad",
-    "fedadam",
-    "fedala",
-    "fedalt",
-    "fedasync",
-    "fedau",
-    "fedavg",
-    "fedavg_p",
-    "fedavgm",
-    "fedawe",
-    "fedbabu",
-    "fedbn",
-    "fedbuff",
-    "feddyn",
-    "fedex_lora",
-    "fedexp",
-    "fedfa",
-    "fedlaavg",
-    "fednova",
-    "fednu",
-    "fedper",
-    "fedprox",
-    "fedrep",
-    "fedsim",
-    "fedstale",
-    "fedstaleweight",
-    "fedvarp",
-    "fedyogi",
-    "flexlora",
-    "flora",
-    "focus",
-    "folb",
-    "folb_heterogeneous",
-    "folb_two_set",
-    "guard",
-    "hetlora",
-    "keep_large_buffers",
-    "known_statistics",
-    "load",
-    "local",
-    "loss",
-    "maxfl",
-    "metrics",
-    "mifa",
-    "models",
-    "moon",
-    "mw_fed",
-    "oort",
-    "pace",
-    "partition",
-    "perfedavg",
-    "personalization",
-    "pfedme",
-    "pieces",
-    "plot",
-    "power_of_choice",
-    "privacy",
-    "qffl",
-    "raflora",
-    "rennala",
-    "requirement",
-    "ringmaster",
-    "scaffold",
-    "scaffold_p",
-    "schedule",
-    "search",
-    "selection",
-    "server",
-    "speed",
-    "sweep",
-    "weighting",
-]
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,30 +1,52 @@
 """Import every public object of `turnout`. The package imports this module when the first of them is used."""
 
 # ruff: noqa: F401, F403
-from turnout import algorithms, data, models, pieces, privacy
+from turnout import algorithms as algorithms
+from turnout import data as data
+from turnout import models as models
+from turnout import pieces as pieces
+from turnout import privacy as privacy
 from turnout.algorithms import *
-from turnout.algorithms.compose import compose
-from turnout.base.algorithm import Algorithm
-from turnout.callbacks import AfterRound, Callback, EarlyStopping
-from turnout.comparison.compare import compare
-from turnout.comparison.sweep import sweep
-from turnout.comparison.tune import Tune
-from turnout.core import schedule
-from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
-from turnout.data import partition
-from turnout.engine import loss
-from turnout.engine.allocator import keep_large_buffers
-from turnout.evaluation import metrics
-from turnout.evaluation.appeal import AppealMetrics
-from turnout.evaluation.gradients import GradientMetrics
-from turnout.experiment import Experiment
-from turnout.pieces import aggregation, guard, local, personalization, selection, weighting
+from turnout.algorithms.compose import compose as compose
+from turnout.base.algorithm import Algorithm as Algorithm
+from turnout.callbacks import AfterRound as AfterRound
+from turnout.callbacks import Callback as Callback
+from turnout.callbacks import EarlyStopping as EarlyStopping
+from turnout.comparison.compare import compare as compare
+from turnout.comparison.sweep import sweep as sweep
+from turnout.comparison.tune import Tune as Tune
+from turnout.core import schedule as schedule
+from turnout.core.checks import CheckpointError as CheckpointError
+from turnout.core.checks import ConfigurationError as ConfigurationError
+from turnout.core.checks import DataError as DataError
+from turnout.core.checks import Diverged as Diverged
+from turnout.core.checks import TurnoutError as TurnoutError
+from turnout.data import partition as partition
+from turnout.engine import loss as loss
+from turnout.engine.allocator import keep_large_buffers as keep_large_buffers
+from turnout.evaluation import metrics as metrics
+from turnout.evaluation.appeal import AppealMetrics as AppealMetrics
+from turnout.evaluation.gradients import GradientMetrics as GradientMetrics
+from turnout.experiment import Experiment as Experiment
+from turnout.pieces import aggregation as aggregation
+from turnout.pieces import guard as guard
+from turnout.pieces import local as local
+from turnout.pieces import personalization as personalization
+from turnout.pieces import selection as selection
 from turnout.pieces import server_optimizer as server
-from turnout.pieces.local import AdamW, Sgd
-from turnout.population import Population, availability, behaviour, delay, requirement, speed
-from turnout.protocol import pace
-from turnout.record.query import History
-from turnout.reporting.plot import plot
-from turnout.result import Result, load
+from turnout.pieces import weighting as weighting
+from turnout.pieces.local import AdamW as AdamW
+from turnout.pieces.local import Sgd as Sgd
+from turnout.population import Population as Population
+from turnout.population import availability as availability
+from turnout.population import behaviour as behaviour
+from turnout.population import delay as delay
+from turnout.population import requirement as requirement
+from turnout.population import speed as speed
+from turnout.protocol import pace as pace
+from turnout.record.query import History as History
+from turnout.reporting.plot import plot as plot
+from turnout.result import Result as Result
+from turnout.result import load as load
 from turnout.results import range as search
-from turnout.simulation.running import Interrupted
+from turnout.simulation.running import Interrupted as Interrupted

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import turnout as to
-from turnout import exports
+from turnout import _MODULES, algorithms
 from turnout.cli.commands.listing import USAGE
 from turnout.cli.names import LISTED
 
@@ -43,7 +43,10 @@ def test_every_completed_kind_can_be_listed() -> None:
 
 
 def test_package_exports_exactly_its_names() -> None:
-    assert set(to.__all__) == {name for name in vars(exports) if not name.startswith("__")} | {"__version__"}
+    assert {*_MODULES, "Experiment", "Sgd", "compose", "fedau", "__version__"} <= {*to.__all__}
+    helpers = {"averages", "defaults", "exports", "step_sizes"}
+    assert helpers <= vars(algorithms).keys() | {"exports"}
+    assert not helpers & {*to.__all__}
     assert all(hasattr(to, name) for name in to.__all__)
     assert set(to.__all__) <= set(dir(to))
     with pytest.raises(AttributeError, match="has no attribute 'fedavgg'"):

@@ -1,138 +1,71 @@
 """Recipes: functions that fill the slots of an algorithm as a paper describes it."""
 
-from turnout.algorithms.ace import ace
-from turnout.algorithms.aced import aced
-from turnout.algorithms.amplified_fedavg import amplified_fedavg
-from turnout.algorithms.amplified_scaffold import amplified_scaffold
-from turnout.algorithms.apfl import apfl
-from turnout.algorithms.area import area
-from turnout.algorithms.average_all import average_all
-from turnout.algorithms.average_participating import average_participating
-from turnout.algorithms.ca2fl import ca2fl
-from turnout.algorithms.centralized import centralized
-from turnout.algorithms.diloco import diloco
-from turnout.algorithms.ditto import ditto
-from turnout.algorithms.f3ast import f3ast
-from turnout.algorithms.fadas import fadas
-from turnout.algorithms.fedadagrad import fedadagrad
-from turnout.algorithms.fedadam import fedadam
-from turnout.algorithms.fedala import fedala
-from turnout.algorithms.fedalt import fedalt
-from turnout.algorithms.fedasync import fedasync
-from turnout.algorithms.fedau import fedau
-from turnout.algorithms.fedavg import fedavg
-from turnout.algorithms.fedavg_p import fedavg_p
-from turnout.algorithms.fedavgm import fedavgm
-from turnout.algorithms.fedawe import fedawe
-from turnout.algorithms.fedbabu import fedbabu
-from turnout.algorithms.fedbn import fedbn
-from turnout.algorithms.fedbuff import fedbuff
-from turnout.algorithms.feddyn import feddyn
-from turnout.algorithms.fedex_lora import fedex_lora
-from turnout.algorithms.fedexp import fedexp
-from turnout.algorithms.fedfa import fedfa
-from turnout.algorithms.fedlaavg import fedlaavg
-from turnout.algorithms.fednova import fednova
-from turnout.algorithms.fednu import fednu
-from turnout.algorithms.fedper import fedper
-from turnout.algorithms.fedprox import fedprox
-from turnout.algorithms.fedrep import fedrep
-from turnout.algorithms.fedsim import fedsim
-from turnout.algorithms.fedstale import fedstale
-from turnout.algorithms.fedstaleweight import fedstaleweight
-from turnout.algorithms.fedvarp import fedvarp
-from turnout.algorithms.fedyogi import fedyogi
-from turnout.algorithms.flexlora import flexlora
-from turnout.algorithms.flora import flora
-from turnout.algorithms.focus import focus
-from turnout.algorithms.folb import folb, folb_heterogeneous, folb_two_set
-from turnout.algorithms.hetlora import hetlora
-from turnout.algorithms.known_statistics import known_statistics
-from turnout.algorithms.local import local
-from turnout.algorithms.maxfl import maxfl
-from turnout.algorithms.mifa import mifa
-from turnout.algorithms.moon import moon
-from turnout.algorithms.mw_fed import mw_fed
-from turnout.algorithms.oort import oort
-from turnout.algorithms.perfedavg import perfedavg
-from turnout.algorithms.pfedme import pfedme
-from turnout.algorithms.power_of_choice import power_of_choice
-from turnout.algorithms.qffl import qffl
-from turnout.algorithms.raflora import raflora
-from turnout.algorithms.rennala import rennala
-from turnout.algorithms.ringmaster import ringmaster
-from turnout.algorithms.scaffold import scaffold
-from turnout.algorithms.scaffold_p import scaffold_p
-from turnout.base.algorithm import ALGORITHMS
-from turnout.core.registry import lookup
+from turnout.algorithms.ace import ace as ace
+from turnout.algorithms.aced import aced as aced
+from turnout.algorithms.amplified_fedavg import amplified_fedavg as amplified_fedavg
+from turnout.algorithms.amplified_scaffold import amplified_scaffold as amplified_scaffold
+from turnout.algorithms.apfl import apfl as apfl
+from turnout.algorithms.area import area as area
+from turnout.algorithms.average_all import average_all as average_all
+from turnout.algorithms.average_participating import average_participating as average_participating
+from turnout.algorithms.ca2fl import ca2fl as ca2fl
+from turnout.algorithms.centralized import centralized as centralized
+from turnout.algorithms.diloco import diloco as diloco
+from turnout.algorithms.ditto import ditto as ditto
+from turnout.algorithms.f3ast import f3ast as f3ast
+from turnout.algorithms.fadas import fadas as fadas
+from turnout.algorithms.fedadagrad import fedadagrad as fedadagrad
+from turnout.algorithms.fedadam import fedadam as fedadam
+from turnout.algorithms.fedala import fedala as fedala
+from turnout.algorithms.fedalt import fedalt as fedalt
+from turnout.algorithms.fedasync import fedasync as fedasync
+from turnout.algorithms.fedau import fedau as fedau
+from turnout.algorithms.fedavg import fedavg as fedavg
+from turnout.algorithms.fedavg_p import fedavg_p as fedavg_p
+from turnout.algorithms.fedavgm import fedavgm as fedavgm
+from turnout.algorithms.fedawe import fedawe as fedawe
+from turnout.algorithms.fedbabu import fedbabu as fedbabu
+from turnout.algorithms.fedbn import fedbn as fedbn
+from turnout.algorithms.fedbuff import fedbuff as fedbuff
+from turnout.algorithms.feddyn import feddyn as feddyn
+from turnout.algorithms.fedex_lora import fedex_lora as fedex_lora
+from turnout.algorithms.fedexp import fedexp as fedexp
+from turnout.algorithms.fedfa import fedfa as fedfa
+from turnout.algorithms.fedlaavg import fedlaavg as fedlaavg
+from turnout.algorithms.fednova import fednova as fednova
+from turnout.algorithms.fednu import fednu as fednu
+from turnout.algorithms.fedper import fedper as fedper
+from turnout.algorithms.fedprox import fedprox as fedprox
+from turnout.algorithms.fedrep import fedrep as fedrep
+from turnout.algorithms.fedsim import fedsim as fedsim
+from turnout.algorithms.fedstale import fedstale as fedstale
+from turnout.algorithms.fedstaleweight import fedstaleweight as fedstaleweight
+from turnout.algorithms.fedvarp import fedvarp as fedvarp
+from turnout.algorithms.fedyogi import fedyogi as fedyogi
+from turnout.algorithms.flexlora import flexlora as flexlora
+from turnout.algorithms.flora import flora as flora
+from turnout.algorithms.focus import focus as focus
+from turnout.algorithms.folb import folb as folb
+from turnout.algorithms.folb import folb_heterogeneous as folb_heterogeneous
+from turnout.algorithms.folb import folb_two_set as folb_two_set
+from turnout.algorithms.hetlora import hetlora as hetlora
+from turnout.algorithms.known_statistics import known_statistics as known_statistics
+from turnout.algorithms.local import local as local
+from turnout.algorithms.maxfl import maxfl as maxfl
+from turnout.algorithms.mifa import mifa as mifa
+from turnout.algorithms.moon import moon as moon
+from turnout.algorithms.mw_fed import mw_fed as mw_fed
+from turnout.algorithms.oort import oort as oort
+from turnout.algorithms.perfedavg import perfedavg as perfedavg
+from turnout.algorithms.pfedme import pfedme as pfedme
+from turnout.algorithms.power_of_choice import power_of_choice as power_of_choice
+from turnout.algorithms.qffl import qffl as qffl
+from turnout.algorithms.raflora import raflora as raflora
+from turnout.algorithms.rennala import rennala as rennala
+from turnout.algorithms.ringmaster import ringmaster as ringmaster
+from turnout.algorithms.scaffold import scaffold as scaffold
+from turnout.algorithms.scaffold_p import scaffold_p as scaffold_p
+from turnout.base.algorithm import ALGORITHMS as ALGORITHMS
+from turnout.core.registry import lookup as _lookup
 
-__all__ = [
-    "ALGORITHMS",
-    "ace",
-    "aced",
-    "amplified_fedavg",
-    "amplified_scaffold",
-    "apfl",
-    "area",
-    "average_all",
-    "average_participating",
-    "ca2fl",
-    "centralized",
-    "diloco",
-    "ditto",
-    "f3ast",
-    "fadas",
-    "fedadagrad",
-    "fedadam",
-    "fedala",
-    "fedalt",
-    "fedasync",
-    "fedau",
-    "fedavg",
-    "fedavg_p",
-    "fedavgm",
-    "fedawe",
-    "fedbabu",
-    "fedbn",
-    "fedbuff",
-    "feddyn",
-    "fedex_lora",
-    "fedexp",
-    "fedfa",
-    "fedlaavg",
-    "fednova",
-    "fednu",
-    "fedper",
-    "fedprox",
-    "fedrep",
-    "fedsim",
-    "fedstale",
-    "fedstaleweight",
-    "fedvarp",
-    "fedyogi",
-    "flexlora",
-    "flora",
-    "focus",
-    "folb",
-    "folb_heterogeneous",
-    "folb_two_set",
-    "hetlora",
-    "known_statistics",
-    "local",
-    "maxfl",
-    "mifa",
-    "moon",
-    "mw_fed",
-    "oort",
-    "perfedavg",
-    "pfedme",
-    "power_of_choice",
-    "qffl",
-    "raflora",
-    "rennala",
-    "ringmaster",
-    "scaffold",
-    "scaffold_p",
-]
-
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)

@@ -6,18 +6,18 @@ from dataclasses import fields
 from typing import Any
 
 from turnout.core.checks import known_name
-from turnout.core.registry import lookup
-from turnout.models.cnn import Cnn
-from turnout.models.group_norm_cnn import GroupNormCnn
-from turnout.models.huggingface import HuggingFace
-from turnout.models.logistic import Logistic
-from turnout.models.lstm import CharLstm
-from turnout.models.mlp import Mlp
-from turnout.models.normalisation import group_norm
-from turnout.models.spec import ModelSpec
-from turnout.models.split_logistic import SplitLogistic
-from turnout.models.text_lstm import TextLstm
-from turnout.models.transformer import Transformer
+from turnout.core.registry import lookup as _lookup
+from turnout.models.cnn import Cnn as Cnn
+from turnout.models.group_norm_cnn import GroupNormCnn as GroupNormCnn
+from turnout.models.huggingface import HuggingFace as HuggingFace
+from turnout.models.logistic import Logistic as Logistic
+from turnout.models.lstm import CharLstm as CharLstm
+from turnout.models.mlp import Mlp as Mlp
+from turnout.models.normalisation import group_norm as group_norm
+from turnout.models.spec import ModelSpec as ModelSpec
+from turnout.models.split_logistic import SplitLogistic as SplitLogistic
+from turnout.models.text_lstm import TextLstm as TextLstm
+from turnout.models.transformer import Transformer as Transformer
 
 MODELS = ModelSpec.family
 """Every built-in model by the name it has on the command line and in files."""
@@ -36,20 +36,4 @@ def model(name: str, **options: Any) -> ModelSpec:
     return kind(**{option: tuple(v) if isinstance(v, list) else v for option, v in options.items()})
 
 
-__all__ = [
-    "MODELS",
-    "CharLstm",
-    "Cnn",
-    "GroupNormCnn",
-    "HuggingFace",
-    "Logistic",
-    "Mlp",
-    "ModelSpec",
-    "SplitLogistic",
-    "TextLstm",
-    "Transformer",
-    "group_norm",
-    "model",
-]
-
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)

@@ -19,59 +19,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in this folder, and import what is below it
-    from turnout.base import (
-        AddsDirection,
-        Aggregation,
-        Controls,
-        Correction,
-        CorrectsColumns,
-        CountsSteps,
-        Enlargeable,
-        FineTunes,
-        FixedCohort,
-        Guard,
-        InformsClients,
-        KeepingCorrection,
-        KnownInAdvance,
-        Local,
-        LossTerm,
-        Measurement,
-        MutatesRows,
-        Normaliser,
-        OfRequirement,
-        OfTraining,
-        Outcome,
-        Personalization,
-        Piece,
-        PoolsExamples,
-        RecordingSelection,
-        ScalesByReports,
-        Selection,
-        Server,
-        ShortensSteps,
-        StepsAlone,
-        TakesAll,
-        TrainsBeside,
-        Traits,
-        Weighting,
-    )
-    from turnout.core.schedule import Schedule
-    from turnout.data.partition import Partition
-    from turnout.models import ModelSpec
-    from turnout.pieces.local import Solver, Update, Work
-    from turnout.population import (
-        Attack,
-        Availability,
-        BoundAttack,
-        BoundAvailability,
-        BoundRequirement,
-        BoundSpeed,
-        Requirement,
-        SpeedModel,
-    )
-    from turnout.population.delay import Delay
-    from turnout.protocol.pace import BoundPace, Pace
-    from turnout.trackers.tracker import Tracker
+    from turnout.base import *  # noqa: F403
+    from turnout.core.schedule import Schedule as Schedule
+    from turnout.data.partition import Partition as Partition
+    from turnout.models import ModelSpec as ModelSpec
+    from turnout.pieces.local import Solver as Solver
+    from turnout.pieces.local import Update as Update
+    from turnout.pieces.local import Work as Work
+    from turnout.population import Attack as Attack
+    from turnout.population import Availability as Availability
+    from turnout.population import BoundAttack as BoundAttack
+    from turnout.population import BoundAvailability as BoundAvailability
+    from turnout.population import BoundRequirement as BoundRequirement
+    from turnout.population import BoundSpeed as BoundSpeed
+    from turnout.population import Requirement as Requirement
+    from turnout.population import SpeedModel as SpeedModel
+    from turnout.population.delay import Delay as Delay
+    from turnout.protocol.pace import BoundPace as BoundPace
+    from turnout.protocol.pace import Pace as Pace
+    from turnout.trackers.tracker import Tracker as Tracker
 
 _HOMES = {
     "Attack": "turnout.population",
@@ -97,67 +63,14 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a base class when it is first used (PEP 562)."""
-    if name not in __all__:
+    """Load a base class, or the list `__all__`, when it is first used (PEP 562)."""
+    if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "turnout.base")), name)
+    base = import_module("turnout.base")
+    if name == "__all__":
+        return sorted([*_HOMES, *(each for each, thing in vars(base).items() if isinstance(thing, type))])
+    return getattr(import_module(_HOMES[name]) if name in _HOMES else base, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-__all__ = [
-    "AddsDirection",
-    "Aggregation",
-    "Attack",
-    "Availability",
-    "BoundAttack",
-    "BoundAvailability",
-    "BoundPace",
-    "BoundRequirement",
-    "BoundSpeed",
-    "Controls",
-    "Correction",
-    "CorrectsColumns",
-    "CountsSteps",
-    "Delay",
-    "Enlargeable",
-    "FineTunes",
-    "FixedCohort",
-    "Guard",
-    "InformsClients",
-    "KeepingCorrection",
-    "KnownInAdvance",
-    "Local",
-    "LossTerm",
-    "Measurement",
-    "ModelSpec",
-    "MutatesRows",
-    "Normaliser",
-    "OfRequirement",
-    "OfTraining",
-    "Outcome",
-    "Pace",
-    "Partition",
-    "Personalization",
-    "Piece",
-    "PoolsExamples",
-    "RecordingSelection",
-    "Requirement",
-    "ScalesByReports",
-    "Schedule",
-    "Selection",
-    "Server",
-    "ShortensSteps",
-    "Solver",
-    "SpeedModel",
-    "StepsAlone",
-    "TakesAll",
-    "Tracker",
-    "TrainsBeside",
-    "Traits",
-    "Update",
-    "Weighting",
-    "Work",
-]
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,55 +1,33 @@
 """Local training: solvers, corrections of their gradients, measurements of clients, and amounts of local work."""
 
-from turnout.core.registry import lookup
-from turnout.pieces.local.adam import Adam, AdamW
-from turnout.pieces.local.aggregation_steps import AggregationSteps
-from turnout.pieces.local.alternating import Alternating
-from turnout.pieces.local.contrastive import Contrastive
-from turnout.pieces.local.dynamic import DynamicRegularizer
-from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, LossRms, StartGradient, StartLoss
-from turnout.pieces.local.meta import Meta
-from turnout.pieces.local.noise import GradientNoise
-from turnout.pieces.local.pair_steps import MixtureSteps, MoreauSteps
-from turnout.pieces.local.periodic_scaffold import PeriodicScaffold
-from turnout.pieces.local.prox import Prox
-from turnout.pieces.local.scaffold import Scaffold
-from turnout.pieces.local.sgd import Sgd
-from turnout.pieces.local.solver import Solver
-from turnout.pieces.local.tail_penalty import TailPenalty
-from turnout.pieces.local.time_budget import TimeBudget
-from turnout.pieces.local.tracking import GradientTracking
-from turnout.pieces.local.update import Update
-from turnout.pieces.local.work import ShareOfWork, UniformWork, Work
+from turnout.core.registry import lookup as _lookup
+from turnout.pieces.local.adam import Adam as Adam
+from turnout.pieces.local.adam import AdamW as AdamW
+from turnout.pieces.local.aggregation_steps import AggregationSteps as AggregationSteps
+from turnout.pieces.local.alternating import Alternating as Alternating
+from turnout.pieces.local.contrastive import Contrastive as Contrastive
+from turnout.pieces.local.dynamic import DynamicRegularizer as DynamicRegularizer
+from turnout.pieces.local.measurements import AppealGap as AppealGap
+from turnout.pieces.local.measurements import GradientNorm as GradientNorm
+from turnout.pieces.local.measurements import Inexactness as Inexactness
+from turnout.pieces.local.measurements import LossRms as LossRms
+from turnout.pieces.local.measurements import StartGradient as StartGradient
+from turnout.pieces.local.measurements import StartLoss as StartLoss
+from turnout.pieces.local.meta import Meta as Meta
+from turnout.pieces.local.noise import GradientNoise as GradientNoise
+from turnout.pieces.local.pair_steps import MixtureSteps as MixtureSteps
+from turnout.pieces.local.pair_steps import MoreauSteps as MoreauSteps
+from turnout.pieces.local.periodic_scaffold import PeriodicScaffold as PeriodicScaffold
+from turnout.pieces.local.prox import Prox as Prox
+from turnout.pieces.local.scaffold import Scaffold as Scaffold
+from turnout.pieces.local.sgd import Sgd as Sgd
+from turnout.pieces.local.solver import Solver as Solver
+from turnout.pieces.local.tail_penalty import TailPenalty as TailPenalty
+from turnout.pieces.local.time_budget import TimeBudget as TimeBudget
+from turnout.pieces.local.tracking import GradientTracking as GradientTracking
+from turnout.pieces.local.update import Update as Update
+from turnout.pieces.local.work import ShareOfWork as ShareOfWork
+from turnout.pieces.local.work import UniformWork as UniformWork
+from turnout.pieces.local.work import Work as Work
 
-__all__ = [
-    "Adam",
-    "AdamW",
-    "AggregationSteps",
-    "Alternating",
-    "AppealGap",
-    "Contrastive",
-    "DynamicRegularizer",
-    "GradientNoise",
-    "GradientNorm",
-    "GradientTracking",
-    "Inexactness",
-    "LossRms",
-    "Meta",
-    "MixtureSteps",
-    "MoreauSteps",
-    "PeriodicScaffold",
-    "Prox",
-    "Scaffold",
-    "Sgd",
-    "ShareOfWork",
-    "Solver",
-    "StartGradient",
-    "StartLoss",
-    "TailPenalty",
-    "TimeBudget",
-    "UniformWork",
-    "Update",
-    "Work",
-]
-
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)

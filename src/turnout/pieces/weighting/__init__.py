@@ -1,45 +1,27 @@
 """Weightings: how much each report counts in the average. They form a chain that ends in one normaliser."""
 
-from turnout.core.registry import lookup
-from turnout.pieces.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
-from turnout.pieces.weighting.appeal import Appeal, DivideBySumPlus
-from turnout.pieces.weighting.discount import ByStaleness
-from turnout.pieces.weighting.echo import Echo
-from turnout.pieces.weighting.examples import ByExamples, ExamplesUpTo
-from turnout.pieces.weighting.fairness import DivideByCurvature
-from turnout.pieces.weighting.known_rates import KnownRates
-from turnout.pieces.weighting.local_steps import DivideByLocalSteps
-from turnout.pieces.weighting.multiplicative import MultiplicativeWeights
-from turnout.pieces.weighting.noisy_curvature import DivideByNoisyCurvature
-from turnout.pieces.weighting.noisy_sum import DivideByNoisySum
-from turnout.pieces.weighting.normalise import DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
-from turnout.pieces.weighting.participation import Participation
-from turnout.pieces.weighting.smoothed_rate import BySmoothedRate
-from turnout.pieces.weighting.staleness import ExpectedStaleness
+from turnout.core.registry import lookup as _lookup
+from turnout.pieces.weighting.alignment import Alignment as Alignment
+from turnout.pieces.weighting.alignment import DivideBySecondCohort as DivideBySecondCohort
+from turnout.pieces.weighting.alignment import SignOfAlignment as SignOfAlignment
+from turnout.pieces.weighting.appeal import Appeal as Appeal
+from turnout.pieces.weighting.appeal import DivideBySumPlus as DivideBySumPlus
+from turnout.pieces.weighting.discount import ByStaleness as ByStaleness
+from turnout.pieces.weighting.echo import Echo as Echo
+from turnout.pieces.weighting.examples import ByExamples as ByExamples
+from turnout.pieces.weighting.examples import ExamplesUpTo as ExamplesUpTo
+from turnout.pieces.weighting.fairness import DivideByCurvature as DivideByCurvature
+from turnout.pieces.weighting.known_rates import KnownRates as KnownRates
+from turnout.pieces.weighting.local_steps import DivideByLocalSteps as DivideByLocalSteps
+from turnout.pieces.weighting.multiplicative import MultiplicativeWeights as MultiplicativeWeights
+from turnout.pieces.weighting.noisy_curvature import DivideByNoisyCurvature as DivideByNoisyCurvature
+from turnout.pieces.weighting.noisy_sum import DivideByNoisySum as DivideByNoisySum
+from turnout.pieces.weighting.normalise import DivideByAbsoluteSum as DivideByAbsoluteSum
+from turnout.pieces.weighting.normalise import DivideByClients as DivideByClients
+from turnout.pieces.weighting.normalise import DivideByParticipants as DivideByParticipants
+from turnout.pieces.weighting.normalise import DivideBySum as DivideBySum
+from turnout.pieces.weighting.participation import Participation as Participation
+from turnout.pieces.weighting.smoothed_rate import BySmoothedRate as BySmoothedRate
+from turnout.pieces.weighting.staleness import ExpectedStaleness as ExpectedStaleness
 
-__all__ = [
-    "Alignment",
-    "Appeal",
-    "ByExamples",
-    "BySmoothedRate",
-    "ByStaleness",
-    "DivideByAbsoluteSum",
-    "DivideByClients",
-    "DivideByCurvature",
-    "DivideByLocalSteps",
-    "DivideByNoisyCurvature",
-    "DivideByNoisySum",
-    "DivideByParticipants",
-    "DivideBySecondCohort",
-    "DivideBySum",
-    "DivideBySumPlus",
-    "Echo",
-    "ExamplesUpTo",
-    "ExpectedStaleness",
-    "KnownRates",
-    "MultiplicativeWeights",
-    "Participation",
-    "SignOfAlignment",
-]
-
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)

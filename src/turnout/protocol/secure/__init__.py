@@ -1,12 +1,12 @@
 """Secure aggregation (SecAgg+): the server learns the sum of the clients' vectors, and no single vector."""
 
-from turnout.protocol.secure.client import SecureClient
-from turnout.protocol.secure.fixed_point import FixedPoint
-from turnout.protocol.secure.messages import Keys, Opening, ProtocolError, Request, TooFewClients
-from turnout.protocol.secure.server import SecureServer
-from turnout.protocol.secure.sizes import Sizes, sizes
-
-__all__ = [
-    "FixedPoint", "Keys", "Opening", "ProtocolError", "Request", "SecureClient", "SecureServer", "Sizes", "TooFewClients",
-    "sizes",
-]  # fmt: skip
+from turnout.protocol.secure.client import SecureClient as SecureClient
+from turnout.protocol.secure.fixed_point import FixedPoint as FixedPoint
+from turnout.protocol.secure.messages import Keys as Keys
+from turnout.protocol.secure.messages import Opening as Opening
+from turnout.protocol.secure.messages import ProtocolError as ProtocolError
+from turnout.protocol.secure.messages import Request as Request
+from turnout.protocol.secure.messages import TooFewClients as TooFewClients
+from turnout.protocol.secure.server import SecureServer as SecureServer
+from turnout.protocol.secure.sizes import Sizes as Sizes
+from turnout.protocol.secure.sizes import sizes as sizes
