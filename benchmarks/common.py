@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.simulation import Simulation
 
 Name = TypeVar("Name")

@@ -36,7 +36,8 @@ from torch import nn
 from turnout import Experiment, Sgd, fedavg, fedbuff
 from turnout.core.types import Report
 from turnout.data.declared import declared
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine.allocator import SERVER, keep_large_buffers
 from turnout.models import Mlp
 from turnout.pieces.aggregation import SecureSum

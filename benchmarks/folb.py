@@ -22,7 +22,8 @@ import torch
 
 import turnout as to
 from common import next_cohort
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.simulation import Simulation
 
 

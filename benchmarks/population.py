@@ -25,7 +25,8 @@ import torch
 
 import turnout as to
 from common import in_turns
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
 

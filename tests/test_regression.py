@@ -10,7 +10,8 @@ from torch import nn
 
 import turnout as to
 from turnout.cli.run import final
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine.loss import cross_entropy
 from turnout.reporting.progress import Notes
 from turnout.reporting.report import write_report

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 
 from .tiny import Branch, classification
 

@@ -8,7 +8,8 @@ from torch import nn
 
 from turnout import ALGORITHMS
 from turnout.core.types import Federation, Report
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.aggregation.low_rank import LowRank
 
 SIZES = (40, 5, 16, 33, 48, 20, 9, 64)

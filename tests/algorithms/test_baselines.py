@@ -11,7 +11,8 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.aggregation import Median
 from turnout.pieces.guard import Clip
 from turnout.pieces.personalization import Ditto, Personal

@@ -10,7 +10,8 @@ import torch
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.core.display import html_table, short
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.results.grid import Sweep
 from turnout.results.measure import Measure
 from turnout.results.records import RunRecord

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from turnout.core.checks import ConfigurationError
 from turnout.data import Equalize, Normalise
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
 from turnout.data.partition import ById, ClassesPerClient, Dirichlet, Iid, LabelClusters
+from turnout.data.shards import Shards
 from turnout.data.source import Source
 from turnout.data.split import split_source
 

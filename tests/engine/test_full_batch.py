@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from turnout.core.types import Task
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients, Start
 from turnout.engine.full_batch import full_gradient, full_scores

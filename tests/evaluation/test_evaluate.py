@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import evaluate, thinned
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedavg_p, models
 from turnout.core.types import Task
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.pieces.personalization import Personal
 from turnout.population.availability import Bernoulli
 from turnout.simulation import Simulation

@@ -26,7 +26,8 @@ from turnout import (
 )
 from turnout.base.server_step import server_step
 from turnout.core.candidates import Candidates
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.local import Inexactness, Prox, StartGradient, UniformWork, Work
 from turnout.pieces.selection import TwoCohorts, Uniform
 from turnout.population.availability import Everyone

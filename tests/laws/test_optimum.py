@@ -25,7 +25,8 @@ from turnout import (
     mifa,
 )
 from turnout.base.server_step import server_step
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population.availability import Bernoulli, Markov
 from turnout.simulation import Simulation

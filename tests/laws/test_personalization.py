@@ -29,7 +29,8 @@ from turnout import (
     scaffold_p,
 )
 from turnout.core.checks import ConfigurationError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.aggregation import FedVarp, WeightedSum
 from turnout.pieces.guard import Clip
 from turnout.pieces.local import Scaffold, UniformWork

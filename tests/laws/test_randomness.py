@@ -9,7 +9,8 @@ import torch
 from turnout import Experiment, Population, Sgd, fedau, models
 from turnout.base.server_step import server_step
 from turnout.core.schedule import Halving
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import turnout as to
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.simulation.simulation import Simulation
 
 from ..tiny import SIZES, classification

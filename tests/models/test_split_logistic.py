@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout import ConfigurationError, Experiment, Sgd, average_participating
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_gradient
 from turnout.engine.objective import Objective

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd, average_participating, models, scaffold
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.local import PeriodicScaffold
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.population.availability import Trace

@@ -13,7 +13,7 @@ from tests.tiny import classification
 import turnout as to
 from turnout import ConfigurationError
 from turnout.comparison.folders import load_record
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol import published
 from turnout.protocol.published import Published

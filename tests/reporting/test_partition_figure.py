@@ -10,7 +10,8 @@ import torch
 pytest.importorskip("matplotlib")
 
 from turnout.core.checks import ConfigurationError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 
 
 def holding(counts: np.ndarray) -> FederatedData:

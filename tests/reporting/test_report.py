@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.record.query import History
 from turnout.reporting.report import write_report
 from turnout.reporting.settings import as_toml, environment, settings

@@ -9,7 +9,7 @@ import pytest
 
 import turnout as to
 from turnout.algorithms import ALGORITHMS
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.simulation import Simulation
 
 from ..tiny import LOW_RANK, classification, recipe

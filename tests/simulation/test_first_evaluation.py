@@ -13,7 +13,8 @@ from torch import nn
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.evaluation import gradients
 from turnout.pieces.local import Contrastive
 from turnout.simulation import Simulation, metrics

@@ -20,7 +20,7 @@ from turnout import (
 )
 from turnout.base.tuning import tuned
 from turnout.core.types import Task
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.pieces.personalization import Personal

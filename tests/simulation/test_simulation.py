@@ -22,7 +22,8 @@ from turnout import (
     models,
 )
 from turnout.base import KnownInAdvance
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.pieces.local import TimeBudget
 from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli, Everyone, Trace

@@ -10,7 +10,8 @@ from torch import nn
 
 from turnout import AppealMetrics, Experiment, Population, Sgd, ditto, fedau, fedavg_p, fedrep, maxfl, models
 from turnout.core.checks import ConfigurationError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.evaluation.fairness import fairness
 from turnout.evaluation.sums import SumsForm
 from turnout.population.availability import Everyone

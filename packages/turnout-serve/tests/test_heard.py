@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.tiny import classification
 
 import turnout as to
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol.influence import Influence
 from turnout.protocol.published import Published

@@ -20,7 +20,8 @@ from turnout import Experiment, Sgd, fedau
 from turnout.base.client_step import client_step
 from turnout.core.random import stream
 from turnout.core.types import Task
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.models import Cnn, Logistic, Mlp
 from turnout.pieces.local.minibatches import plan as planned
 from turnout_serve.client.computer import Computer

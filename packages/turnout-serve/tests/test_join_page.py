@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from turnout import Experiment, Sgd, fedau
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.models import Mlp
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server

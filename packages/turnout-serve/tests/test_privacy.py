@@ -19,7 +19,7 @@ from tests.tiny import report
 from turnout import ConfigurationError, Population, average_all, average_participating, fedau, privacy
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.experiment import Experiment
 from turnout.models import Logistic
 from turnout.pieces.aggregation import PrivateSum, round_noise

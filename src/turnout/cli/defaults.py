@@ -5,8 +5,10 @@ Defaults that depend on the algorithm are declared with it (`turnout.algorithms.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 
 from turnout.algorithms.defaults import Defaults
 from turnout.cli import user_code
@@ -14,102 +16,21 @@ from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS
 from turnout.cli.options import Table, options_of, without
 
-_DIRICHLET = {"partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop"}
-_BY_ID = {"partition": {"name": "by_id"}}
-_SYNTHETIC: Table = {
-    "data": {**_BY_ID, "test_fraction": 0.0, "client_test_fraction": 0.1},
-    "model": {"name": "logistic"},
-    "local": {"lr": 0.01},
-}
-_TWO_PARTS: Table = {"data": {**_BY_ID, "client_test_fraction": 0.2}, "model": {"name": "split_logistic"}}
-
-ANY: Table = {
-    "data": {"name": "digits"},
-    "algorithm": {"name": "fedau"},
-    "availability": {"name": "markov"},
-    "pace": {"name": "rounds"},
-}
+_DEFAULTS = tomllib.loads(Path(__file__).with_name("defaults.toml").read_text("utf-8"))
+ANY: Table = _DEFAULTS["any"]
 """Settings for all data."""
 
-BY_PACE: Mapping[str, Table] = {
-    name: {"availability": {"name": "everyone"}, "pace": {"name": name}} for name in ("buffered", "buffered_groups")
-}
-"""Settings for each pace. Availability in rounds also needs ``population.seconds_per_round``."""
+BY_PACE: Mapping[str, Table] = _DEFAULTS["by_pace"]
+"""Settings for each pace."""
 
-SPEED: Table = {
-    "kind": "delays",
-    "compute": {"kind": "uniform", "low": 0.5, "high": 1.5},
-    "per": "task",
-    "spread": 1.0,
-}
-"""The speed of clients in asynchronous runs: the fastest of 100 are about 100 times as fast as the slowest."""
+BY_DATA: Mapping[str, Table] = _DEFAULTS["by_data"]
+"""Settings for each data set."""
 
-BY_DATA: Mapping[str, Table] = {
-    "declared": {"model": {"name": "mlp"}},
-    "digits": {"data": {"num_clients": 100, **_DIRICHLET}, "model": {"name": "mlp"}},
-    "mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
-    "fashion_mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
-    "emnist": {"data": {"num_clients": 500, **_DIRICHLET}, "model": {"name": "cnn"}, "evaluation_examples": 10_000},
-    "mnist_by_writer": {"data": _BY_ID, "model": {"name": "cnn"}},
-    "digits_binary": _TWO_PARTS,
-    "mnist_binary": _TWO_PARTS,
-    "cifar10": {
-        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cifar"},
-        "model": {"name": "cnn", "hidden": [256, 64]},
-        "evaluation_examples": 10_000,
-    },
-    "cifar100": {
-        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cifar100"},
-        "model": {"name": "cnn", "hidden": [512, 256], "dropout": 0.2},
-        "evaluation_examples": 10_000,
-    },
-    "cinic10": {
-        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cinic10"},
-        "model": {"name": "cnn", "hidden": [512, 256], "dropout": 0.2},
-        "evaluation_examples": 10_000,
-    },
-    "svhn": {
-        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "svhn"},
-        "model": {"name": "cnn"},
-        "evaluation_examples": 10_000,
-    },
-    "femnist": {"data": _BY_ID, "model": {"name": "cnn"}, "evaluation_examples": 10_000},
-    "sent140": {"data": _BY_ID, "model": {"name": "text_lstm"}, "local": {"lr": 0.3}},
-    "synthetic": _SYNTHETIC,
-    "synthetic_iid": _SYNTHETIC,
-    "table": {"data": _BY_ID, "model": {"name": "mlp"}},
-    "instructions": {
-        "data": {**_BY_ID, "test_fraction": 0.0, "client_test_fraction": 0.2},
-        "model": {"name": "huggingface"},
-        "local": {"solver": "adamw", "lr": 1e-3},
-        "metrics": ["perplexity"],
-    },
-    "shakespeare": {
-        "data": {"num_clients": 100, **_BY_ID, "stride": 20},
-        "model": {"name": "char_lstm"},
-        "local": {"lr": 0.8},
-        "evaluation_examples": 2_000,
-    },
-}
-"""Settings for each data set: the split, the model, and options that keep training time reasonable."""
+OWN_TESTS: Mapping[str, Table] = _DEFAULTS["own_tests"]
+"""Settings for each data set and algorithms with a personal part."""
 
-
-_OWN_TESTS: Table = {"data": {"client_test_fraction": 0.2}}
-OWN_TESTS: Mapping[str, Table] = {
-    "digits": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
-    "mnist": _OWN_TESTS,
-    "fashion_mnist": _OWN_TESTS,
-    "emnist": _OWN_TESTS,
-    "cifar10": _OWN_TESTS,
-    "cifar100": _OWN_TESTS,
-    "cinic10": _OWN_TESTS,
-    "svhn": _OWN_TESTS,
-    "table": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
-}
-"""Settings for algorithms with a personal part, which only a client's own test examples can evaluate."""
-
-PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
-"""Options of algorithms with a personal part, for models of which it is not the head."""
+PERSONAL: Mapping[str, Table] = _DEFAULTS["personal"]
+"""Options of algorithms with a personal part, for each model of which it is not the head."""
 
 
 def availability(kind: Callable[..., object], options: Table, data: str) -> Table:
@@ -146,7 +67,7 @@ def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
         table = merge(table, {"local": {"lr": lr}})
     if any(_says_speed(layer.get("population", {})) for layer in layers):
         return table
-    return merge(table, {"population": {"speed": SPEED}})
+    return merge(table, {"population": {"speed": _DEFAULTS["speed"]}})
 
 
 def local(under: Table, layers: Sequence[Table]) -> Table:

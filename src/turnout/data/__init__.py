@@ -9,7 +9,6 @@ from turnout.data.catalogue import load as load
 from turnout.data.declared import declared as declared
 from turnout.data.directory import data_directory as data_directory
 from turnout.data.federated import FederatedData as FederatedData
-from turnout.data.federated import Shards as Shards
 from turnout.data.federations import from_flower as from_flower
 from turnout.data.federations import from_pfl as from_pfl
 from turnout.data.fetch import fetch as fetch
@@ -56,6 +55,7 @@ from turnout.data.partition import LabelGroups as LabelGroups
 from turnout.data.partition import Partition as Partition
 from turnout.data.partition import PowerLaw as PowerLaw
 from turnout.data.preparation import Preparation as Preparation
+from turnout.data.shards import Shards as Shards
 from turnout.data.source import Source as Source
 from turnout.data.split import split_source as split_source
 from turnout.data.standardise import standardised as standardised

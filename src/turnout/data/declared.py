@@ -7,7 +7,8 @@ import torch
 
 from turnout.core.checks import count, known_name, refuse
 from turnout.data.directory import declare
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.data.source import SOURCES
 
 _EXAMPLES = 128

@@ -1,11 +1,9 @@
-"""Define federated data: examples of clients as flat tensors with offsets, and their splits."""
+"""Define federated data: the examples of clients in training, validation and test splits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,127 +12,13 @@ import torch
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.core.display import html_table
 from turnout.data.preparation import Preparation
-from turnout.data.targets import check_finite, check_targets, classes_in_words, described, number_of_classes
+from turnout.data.shards import Shards
+from turnout.data.targets import check_targets, classes_in_words, described, number_of_classes
 from turnout.data.transformer import FittedTransform
 from turnout.data.transforms import Transform, apply_transforms
-from turnout.data.weights import check_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, eq=False)
-class Shards:
-    """The examples of many clients, concatenated in one tensor.
-
-    Client `k` has rows ``offsets[k]:offsets[k + 1]`` of `x` and `y`. Only its offset is stored per client.
-
-    Attributes:
-        x: inputs ``[n, ...]``, any dtype.
-        y: targets ``[n, ...]``: int64 class labels ``[n]``, or floating-point numbers to predict.
-        offsets: int64 NumPy array ``[N + 1]``, ascending from 0 to n.
-        weights: weights of examples, floating point ``[n]``, > 0; None is equal weights.
-        mapped: `x` is a memory-mapped file, of which only the rows in use are read; see `turnout.data.store`.
-
-    Raises:
-        DataError: if shapes disagree, offsets do not ascend from 0 to n, inputs contain NaN or infinity, or a weight is
-            not positive.
-    """
-
-    x: torch.Tensor
-    y: torch.Tensor
-    offsets: np.ndarray
-    weights: torch.Tensor | None = None
-    mapped: bool = False
-
-    def __post_init__(self) -> None:
-        if len(self.x) != len(self.y):
-            raise DataError(f"inputs and targets differ in number: {len(self.x)} inputs, {len(self.y)} targets")
-        offsets = self.offsets
-        if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(self.x):
-            raise DataError(f"offsets must run from 0 to the number of examples, {len(self.x)}")
-        if (np.diff(offsets) < 0).any():
-            raise DataError("offsets must ascend")
-        if not self.mapped:
-            check_finite("inputs", self.x, "clean or impute them before training")
-        check_weights("weights", self.weights, len(self.x))
-
-    def __repr__(self) -> str:
-        return f"Shards({counted(self.num_clients, 'client')}, {described(self.x)})"
-
-    @property
-    def num_clients(self) -> int:
-        """The number of clients (N)."""
-        return len(self.offsets) - 1
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Number of examples of each client, int64 ``[N]``."""
-        return np.diff(self.offsets)
-
-    @cached_property
-    def largest(self) -> int:
-        """The largest number of examples of a client, 0 without clients; cached, because every round needs it."""
-        return int(self.sizes.max(initial=0))
-
-    def is_ragged(self, batch_size: int, drop_last: bool) -> bool:
-        """Return whether some minibatch of a pass over a client's data is incomplete.
-
-        Args:
-            batch_size: number of examples in a minibatch.
-            drop_last: whether a client leaves out an incomplete last minibatch, unless it is the only one.
-        """
-        key = (batch_size, drop_last)
-        if key not in self._ragged:
-            sizes = self.sizes
-            self._ragged[key] = bool(((sizes < batch_size) if drop_last else sizes % batch_size).any())
-        return self._ragged[key]
-
-    @cached_property
-    def _ragged(self) -> dict[tuple[int, bool], bool]:
-        return {}
-
-    def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs and targets of client `k`, as views."""
-        rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
-        return self.x[rows], self.y[rows]
-
-    def only(self, k: int) -> Shards:
-        """Return the examples of client `k` alone, as views."""
-        rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
-        weights = None if self.weights is None else self.weights[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], offsets=np.array([0, len(self.y[rows])]), weights=weights)
-
-    def owners(self) -> torch.Tensor:
-        """Return the client of every row, int64 ``[n]``."""
-        return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))
-
-    def at(self, rows: torch.Tensor) -> Shards:
-        """Return the examples in these rows, ascending, with their clients. Mapped inputs are copied into memory."""
-        offsets, rows = np.searchsorted(rows.numpy(), self.offsets), rows.to(self.x.device)
-        return Shards(self.x[rows], self.y[rows], offsets, None if self.weights is None else self.weights[rows])
-
-    def label_counts(self, num_classes: int) -> np.ndarray:
-        """Return the number of examples of each class at each client, int64 ``[N, C]``."""
-        index = self.owners() * num_classes + self.y
-        return torch.bincount(index, minlength=self.num_clients * num_classes).reshape(-1, num_classes).numpy()
-
-    def to(self, device: torch.device) -> Shards:
-        """Return the shards with tensors on `device`; offsets stay on the host."""
-        weights = None if self.weights is None else self.weights.to(device)
-        return replace(self, x=self.x.to(device), y=self.y.to(device), weights=weights)
-
-    @classmethod
-    def pooled(cls, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None) -> Shards:
-        """Return all examples as those of a single holder, for a test set that belongs to no client."""
-        return cls(x, y, np.array([0, len(x)]), weights)
-
-    @classmethod
-    def take(cls, x: torch.Tensor, y: torch.Tensor, rows_by_client: Sequence[np.ndarray]) -> Shards:
-        """Select the rows ``rows_by_client[k]`` of `x` and `y` for client `k`, in that order."""
-        offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in rows_by_client])]).astype(np.int64)
-        rows = torch.from_numpy(np.concatenate([np.asarray(r, dtype=np.int64) for r in rows_by_client]))
-        return cls(x[rows], y[rows], offsets)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import torch
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.random import generator
 from turnout.data.examples import Examples
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 
 
 def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.ndarray:

@@ -14,7 +14,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.core.system import move
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform
 
 INDEX = "index.json"

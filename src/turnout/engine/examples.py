@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from turnout.core.random import fold
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.engine.objective import Objective
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import BLOCK
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.distributed import collectives
 from turnout.engine.objective import Objective

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.device import to_device
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients

@@ -17,7 +17,8 @@ from turnout.core.registry import Family, Registered
 from turnout.core.system import memory_bytes
 
 if TYPE_CHECKING:
-    from turnout.data.federated import FederatedData, Shards
+    from turnout.data.federated import FederatedData
+    from turnout.data.shards import Shards
 
 
 class _WithoutNormals(TorchFunctionMode):

@@ -15,7 +15,7 @@ from turnout.core.checks import count, not_negative, refuse
 from turnout.models.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from turnout.data.federated import Shards
+    from turnout.data.shards import Shards
 
 
 def regularised_logistic_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from turnout.base import Local
 from turnout.base.tuning import tuned
 from turnout.core.types import Task
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores

@@ -15,7 +15,7 @@ from turnout.base.stateful import mutated_rows
 from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
 from turnout.population import BoundAttack, BoundSpeed

@@ -17,7 +17,8 @@ from turnout.base.algorithm import Algorithm
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.types import Federation, ServerState, Task
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine.reading import as_logits, reading_of
 from turnout.engine.trial import extremes
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned

@@ -16,7 +16,7 @@ from turnout.configuration import Configuration
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.evaluation.appeal import appeal_figures, content
 from turnout.population.availability import BoundAvailability
 from turnout.population.behaviour.opting import Pool

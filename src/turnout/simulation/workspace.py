@@ -12,7 +12,8 @@ from turnout.base import FixedCohort
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import memory_budget
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.data.weights import ClassWeights, ExampleWeights
 from turnout.distributed.collectives import world_size

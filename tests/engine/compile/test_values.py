@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from turnout import Experiment, Sgd, average_participating, selection
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import cuda_graph, plain
 from turnout.engine.compile.backends import BACKENDS, SETTING

@@ -8,7 +8,8 @@ import torch
 
 import turnout as to
 from turnout.base import Correction, Outcome
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine import threads
 from turnout.engine.compile import compiled as replay
 from turnout.engine.padding import LaneSizes

@@ -20,7 +20,7 @@ from turnout import (
     fedavg_p,
     models,
 )
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.pieces.personalization import Ditto, Personal
 from turnout.pieces.selection import Uniform
 from turnout.population import Speed, delay

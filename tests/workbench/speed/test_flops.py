@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.workbench.speed.flops import Flops, of_gradient
 
 

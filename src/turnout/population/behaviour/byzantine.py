@@ -16,7 +16,7 @@ from turnout.core.random import fold, generator, normal, stream
 from turnout.core.registry import Family, Registered
 from turnout.core.types import Report
 from turnout.core.updates import Updates
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.distributed.updates import Sharded
 
 _LOSSES = ("loss", "start_loss", "appeal_gap")

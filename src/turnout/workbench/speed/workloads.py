@@ -11,7 +11,8 @@ import torch
 
 from turnout.core.checks import count
 from turnout.core.random import stream
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import torch
 
 import turnout as to
 from turnout.cli.settings import Settings
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.experiment import Experiment
 from turnout_serve.cli.deployed import announced
 

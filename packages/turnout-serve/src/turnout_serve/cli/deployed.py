@@ -17,7 +17,7 @@ from turnout.cli.runs import saved
 from turnout.cli.sections import OF_DECLARED, SECTIONS
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.experiment import Experiment
 from turnout.record import storage
 from turnout.record.contents import open_regular

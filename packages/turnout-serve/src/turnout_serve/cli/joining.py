@@ -17,8 +17,9 @@ from turnout.cli.options import only, without
 from turnout.cli.sections import OF_DECLARED
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
-from turnout.data.federated import FederatedData, Shards
+from turnout.data.federated import FederatedData
 from turnout.data.names import check_names, names_of, names_read
+from turnout.data.shards import Shards
 from turnout.experiment import Experiment
 from turnout.record.describe import describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled

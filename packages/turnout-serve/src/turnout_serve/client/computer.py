@@ -12,7 +12,7 @@ from turnout.configuration import Configuration
 from turnout.core.adapter import BASE_OFFSET
 from turnout.core.numerics import default_settings
 from turnout.core.types import Federation, State
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.data.transforms import bake
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients

@@ -11,7 +11,7 @@ import torch
 
 from turnout.base import Personalization
 from turnout.core.types import State
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.evaluation.appeal import content

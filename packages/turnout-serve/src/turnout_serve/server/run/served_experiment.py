@@ -11,7 +11,7 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, State
-from turnout.data.federated import Shards
+from turnout.data.shards import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
