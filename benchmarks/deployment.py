@@ -103,7 +103,7 @@ class Peer:
         self.http, self.token = Http(port, context), hashlib.sha256(str(number).encode()).hexdigest()
 
     async def enrol(self) -> None:
-        """Enrol as a client."""
+        """Enroll as a client."""
         status, body = await self.http.ask("POST", "/v1/enrol", self.token, b'{"protocol": 2}')
         assert status in (200, 201), body
 

@@ -2,7 +2,7 @@
 
     python benchmarks/engines.py                 # two minutes; milliseconds per round, and the engine that is chosen
 
-Each network is trained vectorised and one by one, in turns, by ten clients with ten steps a round. Both ways are warmed up
+Each network is trained vectorized and one by one, in turns, by ten clients with ten steps a round. Both ways are warmed up
 until all steps are traced.
 """
 
@@ -34,11 +34,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24, help="rounds to time, of each way")
     given = parser.parse_args()
     turnout.keep_large_buffers()
-    print("input      channels  hidden  batch  vectorised  one by one  chosen      by")
+    print("input      channels  hidden  batch  vectorized  one by one  chosen      by")
     for shape, channels, hidden, batch_size in _CASES:
         model = {"name": "cnn", "channels": channels, "hidden": hidden}
         local = {"lr": 0.05, "steps": 10, "batch_size": batch_size}
-        workload = Workload("CNN", "a small CNN", shape, 50, 60, 10, 10, 10, model, local, centres=0.5)
+        workload = Workload("CNN", "a small CNN", shape, 50, 60, 10, 10, 10, model, local, centers=0.5)
         data = workload.data()
         ways = {
             engine: Simulation(Settings.of({"rounds": 10**6, "engine": engine}, workload.settings).experiment(data))

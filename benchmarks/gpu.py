@@ -103,7 +103,7 @@ def tests(device: str, quick: bool) -> dict[str, Any]:
     """Run the tests on the device."""
     which = TESTS[1:2] if quick else TESTS
     command = (sys.executable, "-m", "pytest", "-q", "-n", "0" if quick else "8", "-p", "no:cacheprovider", *which)
-    more = ("-k", "trained_together and vectorised") if quick else ()
+    more = ("-k", "trained_together and vectorized") if quick else ()
     done = subprocess.run(
         (*command, *more),
         cwd=ROOT,
@@ -275,11 +275,11 @@ def _seconds(run: Any, number: int) -> list[float]:
 
 def _seconds_of_round(simulation: Any, device: torch.device) -> float:
     """Return the seconds of the next round."""
-    from turnout.engine.hardware import synchronise
+    from turnout.engine.hardware import synchronize
 
     begin = time.perf_counter()
     simulation.round()
-    synchronise(device)
+    synchronize(device)
     return time.perf_counter() - begin
 
 

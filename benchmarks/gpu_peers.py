@@ -28,7 +28,7 @@ from benchmarks import jax_models
 from torch import nn
 
 from turnout.cli.settings import Settings
-from turnout.engine.hardware import synchronise
+from turnout.engine.hardware import synchronize
 from turnout.workbench.speed.workloads import WORKLOADS
 
 NUM_EXAMPLES = 60
@@ -219,7 +219,7 @@ def main() -> None:
     job, ticks = Job.of(options.workload, options.cohort, options.device), []
 
     def tick() -> bool:
-        synchronise(job.x.device)
+        synchronize(job.x.device)
         ticks.append(time.perf_counter())
         return len(ticks) > 6 and ticks[-1] - ticks[3] > options.seconds
 

@@ -1,4 +1,4 @@
-"""Time rounds of LoRA with AdamW: vectorised, one by one, and in a plain loop over clients with `torch.optim.AdamW`.
+"""Time rounds of LoRA with AdamW: vectorized, one by one, and in a plain loop over clients with `torch.optim.AdamW`.
 
 The model is a random GPT-2 of two layers, width 32, with adapters of rank 8. Rounds take turns; the first ones, which trace
 steps, do not count. The packages are an extra: pip install '.[transformers]'.

@@ -72,11 +72,11 @@ def plain_round(simulation: Simulation, model: nn.Module, cohort: np.ndarray, mi
     total: dict[str, torch.Tensor] = {}
     for client in range(len(cohort)):
         local.load_state_dict(model.state_dict())
-        optimiser = torch.optim.SGD(local.parameters(), lr=0.01)
+        optimizer = torch.optim.SGD(local.parameters(), lr=0.01)
         for rows in minibatches[client]:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.cross_entropy(local(shards.x[rows]), shards.y[rows]).backward()
-            optimiser.step()
+            optimizer.step()
         for name, value in local.state_dict().items():
             total[name] = total[name] + value if name in total else value.clone()
     mean = copy.deepcopy(model)

@@ -106,12 +106,12 @@ def draw_participation(axes: "Axes", record: "RunRecord") -> np.ndarray:
     here = np.zeros((len(record.history.clients), rounds))
     here[table["client"].to_numpy(), table["round"].to_numpy() - 1] = 1.0
     order = np.argsort(here.mean(axis=1), kind="stable")
-    colours = LinearSegmentedColormap.from_list("there", ["#0072B200", "#0072B2"])
+    colors = LinearSegmentedColormap.from_list("there", ["#0072B200", "#0072B2"])
     axes.imshow(
         here[order],
         aspect="auto",
         origin="lower",
-        cmap=colours,
+        cmap=colors,
         interpolation="nearest",
         extent=(0, rounds, 0, len(here)),
     )
@@ -128,11 +128,11 @@ def draw_accuracy(axes: "Axes", records: "list[RunRecord]") -> None:
     from turnout.results.records import by_algorithm
 
     groups = by_algorithm(records)
-    for colour, (algorithm, name) in zip(PALETTE, NAMES.items(), strict=False):
+    for color, (algorithm, name) in zip(PALETTE, NAMES.items(), strict=False):
         samples = [record.history.column("test_accuracy_of_8_9") for record in groups[algorithm]]
         rounds, low, mean, high = band(samples, window=30)
-        axes.fill_between(rounds, 100 * low, 100 * high, color=colour, alpha=0.12, linewidth=0)
-        axes.plot(rounds, 100 * mean, color=colour, linewidth=1.8, label=name)
+        axes.fill_between(rounds, 100 * low, 100 * high, color=color, alpha=0.12, linewidth=0)
+        axes.plot(rounds, 100 * mean, color=color, linewidth=1.8, label=name)
     axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc="lower right")
     axes.set_ylim(0, 100)
     dress(axes, "round", "test accuracy on 8s and 9s (%)", "accuracy by algorithm")

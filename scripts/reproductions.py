@@ -4,10 +4,10 @@
     python scripts/reproductions.py keep runs/folb-steps --label steps          # folb/table-1.steps.findings.json, ...
     python scripts/reproductions.py keep runs/robust-grid --picture measure     # and robust/grid.png
     python scripts/reproductions.py write                                       # every README, and reproductions/README.md
-    python scripts/reproductions.py outdated                                    # artefacts of other sources than today's
+    python scripts/reproductions.py outdated                                    # artifacts of other sources than today's
 
-A README shows an artefact between ``<!-- artefact: fedau/digits -->`` and ``<!-- end -->``. Verdicts are computed from the
-artefacts with the checks of today's declarations; ``reproductions/papers.toml`` lists the tables and figures of the papers.
+A README shows an artifact between ``<!-- artifact: fedau/digits -->`` and ``<!-- end -->``. Verdicts are computed from the
+artifacts with the checks of today's declarations; ``reproductions/papers.toml`` lists the tables and figures of the papers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from turnout.workbench.reproduction.table import shown as shown_p
 from turnout.workbench.reproduction.tabulated import read_outcome
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
-MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- artifact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PART = "holds in part"
 VERDICTS = (HOLDS, PART, DOES_NOT_HOLD, UNDECIDED, NOT_RUN)
 
 
 @dataclass(frozen=True)
-class Artefact:
+class Artifact:
     """Recorded figures of one command.
 
     Attributes:
@@ -55,8 +55,8 @@ class Artefact:
     outcome: Outcome
 
     @classmethod
-    def read(cls, name: str) -> Artefact:
-        """Return the artefact of that name."""
+    def read(cls, name: str) -> Artifact:
+        """Return the artifact of that name."""
         path = FOLDER / f"{name}.findings.json"
         run = json.loads(path.read_text(encoding="utf-8"))["run"]
         return cls(name, run, read_outcome(declared(name.partition(".")[0]), path))
@@ -91,11 +91,11 @@ def declared(name: str) -> Reproduction:
     return found.declared or Reproduction(name, found.title, found.reference, {"algorithms": {}}, {})
 
 
-def artefacts(name: str) -> list[Artefact]:
-    """Return the artefacts of a declaration."""
+def artifacts(name: str) -> list[Artifact]:
+    """Return the artifacts of a declaration."""
     paths = sorted((FOLDER / name).parent.glob(f"{Path(name).name}*.findings.json"))
     stems = [path.name.removesuffix(".findings.json") for path in paths]
-    return [Artefact.read(f"{Path(name).parent}/{stem}") for stem in stems if stem.partition(".")[0] == Path(name).name]
+    return [Artifact.read(f"{Path(name).parent}/{stem}") for stem in stems if stem.partition(".")[0] == Path(name).name]
 
 
 def keep(runs: Path, label: str, picture: str) -> None:
@@ -105,7 +105,7 @@ def keep(runs: Path, label: str, picture: str) -> None:
     (FOLDER / f"{name}.findings.json").write_text(json.dumps(plain), encoding="utf-8")
     refresh(name)
     if picture == "measure":
-        outcome = Artefact.read(name).outcome
+        outcome = Artifact.read(name).outcome
         measure_figure(outcome, outcome.reproduction.measures[0]).savefig(FOLDER / f"{name}.png", dpi=100)
     if picture == "curve":
         reproduction = declared(plain["reproduction"])
@@ -115,9 +115,9 @@ def keep(runs: Path, label: str, picture: str) -> None:
 
 
 def refresh(name: str) -> None:
-    """Write findings and results.csv of an artefact as they follow from its figures, with the checks of the declaration."""
+    """Write findings and results.csv of an artifact as they follow from its figures, with the checks of the declaration."""
     path = FOLDER / f"{name}.findings.json"
-    outcome = Artefact.read(name).outcome
+    outcome = Artifact.read(name).outcome
     plain = {**json.loads(path.read_text(encoding="utf-8")), **outcome.as_plain()}
     del plain["figures"]  # results.csv has them
     text = json.dumps(plain, indent=1, ensure_ascii=False)
@@ -128,18 +128,18 @@ def refresh(name: str) -> None:
 
 def readme(text: str) -> str:
     """Return a README with its marked parts written anew."""
-    return MARKED.sub(lambda found: found[1] + shown(Artefact.read(found[2])) + found[3], text)
+    return MARKED.sub(lambda found: found[1] + shown(Artifact.read(found[2])) + found[3], text)
 
 
-def shown(artefact: Artefact) -> str:
-    """Return how an artefact came about, its figures and its findings, in Markdown."""
-    changes = f"Not as declared: {'; '.join(artefact.outcome.changes)}.\n\n" if artefact.outcome.changes else ""
-    several = len(artefact.outcome.panels) > 1
+def shown(artifact: Artifact) -> str:
+    """Return how an artifact came about, its figures and its findings, in Markdown."""
+    changes = f"Not as declared: {'; '.join(artifact.outcome.changes)}.\n\n" if artifact.outcome.changes else ""
+    several = len(artifact.outcome.panels) > 1
     findings = [
         f"- *{f.claim}*{' (' + ', '.join(f.panels) + ')' if several else ''}: {told(f)}."
-        for f in artefact.outcome.findings()
+        for f in artifact.outcome.findings()
     ]
-    parts = [f"{artefact.how}\n\n{changes}{markdown(artefact.outcome)}", "\n".join(findings)]
+    parts = [f"{artifact.how}\n\n{changes}{markdown(artifact.outcome)}", "\n".join(findings)]
     return "\n" + "\n\n".join(part for part in parts if part) + "\n\n"
 
 
@@ -193,7 +193,7 @@ def numbers(outcome: Outcome, claim: Claim, finding: Finding, paper: bool) -> st
     return ", ".join(texts) or "–"
 
 
-def claims(name: str, recorded: Sequence[Artefact]) -> Iterator[tuple[str, str, list[str]]]:
+def claims(name: str, recorded: Sequence[Artifact]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield each claim of a declaration, its verdict, and its rows of the page."""
     reproduction = declared(name)
     for claim in reproduction.claims:
@@ -240,11 +240,11 @@ def section(items: Sequence[dict[str, Any]]) -> Section:
                 parts.append(f"Declared as `{name}`; see above.")
                 continue
             seen.add(name)
-            recorded = artefacts(name)
+            recorded = artifacts(name)
             runs = [f"- {each.how}" + "".join(f"; {change}" for change in each.outcome.changes) for each in recorded]
             parts.append(
                 "\n".join(
-                    [f"Declared as `{name}`" + (":" if runs else "; no artefact is recorded."), "", *runs]
+                    [f"Declared as `{name}`" + (":" if runs else "; no artifact is recorded."), "", *runs]
                 ).strip()
             )
             found = list(claims(name, recorded))
@@ -278,7 +278,7 @@ def page() -> str:
 
 
 def outdated() -> list[str]:
-    """Return the artefacts whose sources are not today's, or were not recorded."""
+    """Return the artifacts whose sources are not today's, or were not recorded."""
     lines = []
     for path in sorted(FOLDER.glob("*/*.findings.json")):
         run, name = json.loads(path.read_text(encoding="utf-8"))["run"], path.relative_to(FOLDER).as_posix()
@@ -290,7 +290,7 @@ def outdated() -> list[str]:
 
 
 def texts() -> dict[Path, str]:
-    """Return everything that is written from artefacts, by its file."""
+    """Return everything that is written from artifacts, by its file."""
     readmes = {path: readme(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*/README.md"))}
     return {**readmes, FOLDER / "README.md": page()}
 
@@ -300,7 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("write", help="write READMEs and the page of claims")
-    commands.add_parser("outdated", help="list artefacts whose sources are not today's")
+    commands.add_parser("outdated", help="list artifacts whose sources are not today's")
     recording = commands.add_parser("keep", help="record a finished run")
     recording.add_argument("runs", type=Path, help="the folder of turnout reproduce")
     recording.add_argument("--label", default="", help="tells several runs of one declaration apart")

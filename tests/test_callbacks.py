@@ -132,7 +132,7 @@ def test_early_stopping_stops_without_improvement():
     assert told(to.EarlyStopping(target=0.95), values) is None
 
 
-def test_early_stopping_minimises_losses():
+def test_early_stopping_minimizes_losses():
     values = [2.0, 1.0, 1.5, 1.2, 0.4]
     assert told(to.EarlyStopping(patience=2, metric="test_loss"), values, "test_loss") == 6
     assert told(to.EarlyStopping(target=0.5, metric="test_loss"), values, "test_loss") == 8

@@ -19,7 +19,7 @@ from scripts.equations import latex
         ("v_i <- v_i'", r"v _{i} \leftarrow v _{i}'"),
     ],
 )
-def test_equation_is_recognised(text, tex):
+def test_equation_is_recognized(text, tex):
     assert latex(text) == tex
 
 

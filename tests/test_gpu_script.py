@@ -92,7 +92,7 @@ def test_measurements_run_on_a_cpu_at_small_sizes(name, capsys):
         assert figures.get("seconds", figures.get("round_s_median")) > 0
 
 
-def test_synchronisations_of_a_round_are_counted(monkeypatch):
+def test_synchronizations_of_a_round_are_counted(monkeypatch):
     class Waiting:
         """A round that waits twice, and warns of something else."""
 

@@ -48,7 +48,7 @@ def test_badges_match_the_package():
     project = tomllib.loads((README.parent / "pyproject.toml").read_text("utf-8"))["project"]
     assert f"python-{project['requires-python'].removeprefix('>=')}%20or%20later" in text
     assert f"version-{to.__version__}-" in text
-    assert f"licence-{project['license'].replace('-', '--')}-" in text
+    assert f"license-{project['license'].replace('-', '--')}-" in text
 
 
 @pytest.mark.parametrize("page", ["features", "guides/equations"])

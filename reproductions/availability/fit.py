@@ -25,7 +25,7 @@ QUANTILES = ("rate", "visit", "gap")
 
 
 def presence_figures(here: np.ndarray, rounds_per_day: int) -> dict[str, Any]:
-    """Return what characterises a pattern of availability.
+    """Return what characterizes a pattern of availability.
 
     Args:
         here: who is there when, bool ``[N, R]``.
@@ -56,7 +56,7 @@ def presence_figures(here: np.ndarray, rounds_per_day: int) -> dict[str, Any]:
 
 
 def measured(availability: Flash | Diurnal, num_clients: int, seed: int) -> dict[str, Any]:
-    """Return what characterises N clients over six days."""
+    """Return what characterizes N clients over six days."""
     return presence_figures(presence(availability.bind(num_clients, None, seed), ROUNDS), rounds_per_day=144)
 
 

@@ -33,7 +33,7 @@ from turnout.protocol.influence import Influence
 from turnout.simulation.schedule import Timeline
 
 Weigh = Callable[[np.ndarray], np.ndarray]
-"""Weights before normalisation, from staleness; same shape."""
+"""Weights before normalization, from staleness; same shape."""
 
 _STEP, _MARGIN = 0.2, 36.0  # of ln t, where the trapezoidal rule errs by e^-(10 / step); the integrand ends at e^-36
 _TAIL = 1e-12  # probability of staleness that is left out

@@ -37,7 +37,7 @@ class Rule:
 
     Attributes:
         algorithm: what runs.
-        weigh: its weights before normalisation, from staleness.
+        weigh: its weights before normalization, from staleness.
         by_mean: whether that is the mean staleness of a client, or that of a report.
     """
 
@@ -57,7 +57,7 @@ RULES: Mapping[str, Rule] = {
         fedstaleweight(rule="authors_code", average="authors_window"), lambda tau: 1.0 * tau, by_mean=True
     ),
 }
-"""The rules that are compared; fractions of a weight that all share cancel in its normalisation."""
+"""The rules that are compared; fractions of a weight that all share cancel in its normalization."""
 
 
 def _fraction(reported: float) -> float:
@@ -133,7 +133,7 @@ def throttling_figure(steps: int = 1000, seeds: Sequence[int] = (0,), speeds: Se
 
     Lines are formulas for memoryless clients, dots means over schedules in virtual time, one for each seed: on the left of
     such clients, on the right of clients whose tasks take about the same time each, as in the paper's experiments. The
-    dashed line is the fair share, which the weights of equation (8) give at every speed before they are normalised.
+    dashed line is the fair share, which the weights of equation (8) give at every speed before they are normalized.
     """
     count("steps", steps, least=10)
     figure, looks = new_figure(2 * SIZE[0], 1.2 * SIZE[1]), looks_of(RULES)

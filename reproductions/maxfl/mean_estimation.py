@@ -3,7 +3,7 @@
 Client k estimates its mean theta_k by ``e_k ~ N(theta_k, gamma^2)``. Its true loss is ``f_k(w) = (w - theta_k)^2``, its
 empirical one ``F_k(w) = (w - e_k)^2 + (e_k - theta_k)^2``, and it requires what its own model e_k reaches, ``rho_k = F_k(e_k)
 = f_k(e_k)``. So ``F_k(w) - rho_k = (w - e_k)^2``: averaging ends at the mean of the estimates, and so does any convex and
-increasing function of the gaps (lemma A.2), while MaxFL minimises ``(1/K) sum_k sigmoid((w - e_k)^2)``, which has several
+increasing function of the gaps (lemma A.2), while MaxFL minimizes ``(1/K) sum_k sigmoid((w - e_k)^2)``, which has several
 minima where the estimates lie apart.
 
 Minima are found as distances from an estimate, because where estimates are far apart they are closer to one than floating
@@ -60,20 +60,20 @@ def minima(estimated: np.ndarray) -> np.ndarray:
     # Downhill, from slopes relative to the largest, because that one itself may be too small for floating point.
     squared = np.where(far != 0, far**2, np.inf)
     near = np.minimum(squared.min(axis=-1, keepdims=True), np.finfo(np.float64).max)
-    towards = np.sign((np.exp(near - squared) / (1.0 + np.exp(-squared)) ** 2 * far).sum(axis=-1))
+    toward = np.sign((np.exp(near - squared) / (1.0 + np.exp(-squared)) ** 2 * far).sum(axis=-1))
     # As a rule no minimum is nearer than the others' pull, because q <= 1/4; one that is is found below all the same.
     low, high = np.zeros_like(estimated), np.maximum(np.abs(_slope(np.zeros_like(estimated), far)), _SMALLEST)
     ends = np.abs(far).max(axis=-1)
     # The slope has one sign until the minimum: find a factor of 10 in which it changes, then the place.
-    while (going := (high < ends) & (towards * _slope(towards * high, far) < 0)).any():
+    while (going := (high < ends) & (toward * _slope(toward * high, far) < 0)).any():
         low = np.where(going, high, low)
         high = np.where(going, 10.0 * high, high)
     high = np.minimum(high, ends)
     for _ in range(_STEPS):
         middle = np.where(low > 0, np.sqrt(np.maximum(low, _SMALLEST)) * np.sqrt(high), high / 2)
-        going = towards * _slope(towards * middle, far) < 0
+        going = toward * _slope(toward * middle, far) < 0
         low, high = np.where(going, middle, low), np.where(going, high, middle)
-    return towards * high
+    return toward * high
 
 
 def _slope(offset: np.ndarray, far: np.ndarray) -> np.ndarray:
@@ -152,7 +152,7 @@ CASES = {
 def appeal_figure(runs: int = 10_000, points: int = 23, seed: int = 0) -> Figure:
     """GM-Appeal of two clients against their heterogeneity, and MaxFL's objective for near and far ones (figure 5).
 
-    On the left means over runs, and the bounds of lemma A.1 and theorem A.1 (dashed, in the colour of what they bound). On
+    On the left means over runs, and the bounds of lemma A.1 and theorem A.1 (dashed, in the color of what they bound). On
     the right the dots are minima. MaxFL with a convex function in place of the sigmoid ends where averaging does (lemma A.2).
     """
     count("points", points, least=2)
@@ -224,13 +224,13 @@ def three_clients_figure() -> Figure:
     return figure
 
 
-def _objective(axes: Axes, estimated: Sequence[float], colour: str, alpha: float = 1.0) -> None:
+def _objective(axes: Axes, estimated: Sequence[float], color: str, alpha: float = 1.0) -> None:
     """Draw the objective's curve and its minima."""
     places = np.array(estimated)
     w = np.linspace(places.min() - 2.5, places.max() + 2.5, 600)
-    axes.plot(w, objective(w, places), linewidth=1.6, color=colour, alpha=alpha)
+    axes.plot(w, objective(w, places), linewidth=1.6, color=color, alpha=alpha)
     low = np.unique((places + minima(places[None])[0]).round(6))
-    axes.plot(low, objective(low, places), "o", markersize=6, color=colour, alpha=alpha)
+    axes.plot(low, objective(low, places), "o", markersize=6, color=color, alpha=alpha)
 
 
 def learning_rate(w: np.ndarray, estimated: np.ndarray) -> np.ndarray:

@@ -271,14 +271,14 @@ class Configuration(ExplainsArguments):
     def build_model(self) -> nn.Module:
         """Return the model with its initial parameters."""
         if isinstance(self.model, nn.Module):
-            self._check_normalisation(self.model)
+            self._check_normalization(self.model)
             return self.model
         self.model.fits(self.data)
         module, kind = self.model.build(self.data.input_shape, self.data.num_outputs, self.seed), self.data.input_dtype
-        self._check_normalisation(module)
+        self._check_normalization(module)
         return module.to(kind) if kind.is_floating_point else module
 
-    def _check_normalisation(self, module: nn.Module) -> None:
+    def _check_normalization(self, module: nn.Module) -> None:
         """Refuse running statistics where a local step evaluates the model at parameters that no client keeps."""
         if (reason := self.algorithm.local.traits.refuses_batch_norm) is not None and following(module):
             raise ConfigurationError(

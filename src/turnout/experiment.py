@@ -36,7 +36,7 @@ class Experiment(Configuration):
         model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters. A
             specification's has an output for each class, or number to predict, in the type of the inputs.
         algorithm: a recipe such as ``fedau()``, or what `compose` made.
-        population: availability, speed and behaviour of clients.
+        population: availability, speed and behavior of clients.
         pace: when the server asks and steps: in synchronous rounds, or whenever a buffer of reports is full (`Buffered`). By
             the clock of `Buffered`, a population without a speed gets `population.speed.UNEQUAL`.
         rounds: number of server steps, for any pace.
@@ -65,7 +65,7 @@ class Experiment(Configuration):
         statistics: running statistics of BatchNorm layers. ``"own"``: each client keeps its own, which needs personal
             parameters, as in `fedbn`. ``"average"``: they are averaged with the parameters, as usual implementations of
             FedAvg do. The averaged variance lacks the variance between the clients' means, so that the averaged model
-            normalises data that differ between clients by statistics that none of them has.
+            normalizes data that differ between clients by statistics that none of them has.
         device: ``"cpu"``, ``"cuda"``, ...
         memory_budget: bytes for the clients that train side by side; None is 1 GiB on a CPU, and an eighth of the memory of a
             GPU.

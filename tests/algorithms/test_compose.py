@@ -94,11 +94,11 @@ def test_recipes_accept_additional_pieces_and_a_name():
         ((ServerSgd(), ServerSgd()), "both for the slot 'server'"),
         ((Sgd,), r"takes pieces of an algorithm, got <class .*Sgd'>; write Sgd\(\)"),
         ((0.1,), "takes pieces of an algorithm, got 0.1"),
-        ((Participation(),), "weights of Participation need a normaliser after them: DivideByClients"),
-        ((ByExamples(), Participation()), "weights of ByExamples, Participation need a normaliser"),
+        ((Participation(),), "weights of Participation need a normalizer after them: DivideByClients"),
+        ((ByExamples(), Participation()), "weights of ByExamples, Participation need a normalizer"),
         (
             (DivideByClients(), Participation()),
-            "DivideByClients -> Participation; it must end in exactly one normaliser",
+            "DivideByClients -> Participation; it must end in exactly one normalizer",
         ),
         ((DivideByClients(), DivideBySum()), "DivideByClients -> DivideBySum; it must end in exactly one"),
         (

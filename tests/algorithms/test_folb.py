@@ -173,9 +173,9 @@ GRADIENTS = r"{} needs .*, and {} asks no client for gradients before the round:
         ),
         (
             lambda: compose(Alignment(), DivideBySecondCohort(), DivideByAbsoluteSum()),
-            "must end in exactly one normaliser",
+            "must end in exactly one normalizer",
         ),
-        (lambda: compose(StartGradient(), Alignment()), "weights of Alignment need a normaliser after them"),
+        (lambda: compose(StartGradient(), Alignment()), "weights of Alignment need a normalizer after them"),
     ],
 )
 def test_invalid_arguments_raise(make, message):

@@ -1,4 +1,4 @@
-"""Whole private runs on neighbouring data: no file to be published and no line of output tells them apart."""
+"""Whole private runs on neighboring data: no file to be published and no line of output tells them apart."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def timeless(text: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "scale"), [("cohorts", "1e30"), ("coins", "3")])  # with 1e30, training ends at NaN
-def test_whole_runs_on_neighbouring_data_are_told_apart_by_noised_sums_alone(
+def test_whole_runs_on_neighboring_data_are_told_apart_by_noised_sums_alone(
     name: str, scale: str, turnout: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sum is clipped to so little that the model, which may differ, is the same: all else must not differ at all.

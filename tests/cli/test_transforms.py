@@ -18,7 +18,7 @@ FILE = """
 import numpy as np
 import turnout as to
 
-class Centred:
+class Centered:
     def __init__(self, shift: float = 0.0):
         self.shift = shift
 
@@ -28,10 +28,10 @@ class Centred:
     def transform(self, frame):
         return (frame[["age"]] - self.means + self.shift).to_numpy()
 
-FITTED_LATER = Centred(1.0)
+FITTED_LATER = Centered(1.0)
 
 def made(shift: float = 2.0):
-    return Centred(shift)
+    return Centered(shift)
 
 def flipped() -> tuple:
     return (to.data.RandomHorizontalFlip(),)
@@ -73,7 +73,7 @@ def inputs(*texts: str) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("text", "shift"),
     [
-        ("data.transform=mine.py:Centred", 0.0),
+        ("data.transform=mine.py:Centered", 0.0),
         ("data.transform=mine.py:FITTED_LATER", 1.0),
         ("data.transform=mine.py:made", 2.0),
         ('data.transform={kind="mine.py:made", shift=5.0}', 5.0),

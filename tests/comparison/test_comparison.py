@@ -280,7 +280,7 @@ def test_signal_saves_all_runs_and_repeating_the_call_resumes(
     assert [record.history.last_round for record in records] == [rounds] * 3
 
 
-def test_finished_runs_are_recognised(tmp_path: Path) -> None:
+def test_finished_runs_are_recognized(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "seed-0"
     assert not is_finished(folder, make().experiment())
     compare({"fedau": make()}, 1, tmp_path, jobs=1)

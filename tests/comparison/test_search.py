@@ -87,7 +87,7 @@ def test_proposals_learn_from_earlier_trials(tmp_path: Path) -> None:
     assert sum(map(quality, points[12:])) / 12 > -1.2 + 0.4
 
 
-def test_minimised_objectives_and_failed_trials_rank_correctly(tmp_path: Path) -> None:
+def test_minimized_objectives_and_failed_trials_rank_correctly(tmp_path: Path) -> None:
     study = Study(tmp_path, {"x": Range(0.0, 1.0)}, Measure("final", "train_loss"), [0])
     for name, figure in zip(study.next(4), (0.5, math.nan, None, 0.2), strict=True):
         study.tell(name, figure, "it fell" if figure is None else "")

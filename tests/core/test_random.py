@@ -15,7 +15,7 @@ from turnout.core.random import below, fold, generator, mix, stream, uniform
 integers = st.integers(-(2**63), 2**63 - 1)
 
 
-def test_mix_is_the_finaliser_of_splitmix64():
+def test_mix_is_the_finalizer_of_splitmix64():
     """The first outputs of SplitMix64 with seed 0, published with its reference implementation."""
     golden = np.array([0x9E3779B97F4A7C15], dtype=np.uint64)
     states = np.concatenate([golden * np.uint64(i) for i in (1, 2, 3)]).view(np.int64)
@@ -54,7 +54,7 @@ def test_plain_integer_is_refused_with_a_correction(part):
         fold(np.arange(3), part)
 
 
-def test_neighbouring_keys_are_independent():
+def test_neighboring_keys_are_independent():
     grid = fold(stream("test", 1), np.arange(300)[:, None], np.arange(300))
     u = uniform(grid)
     assert len(np.unique(grid)) == grid.size

@@ -177,10 +177,10 @@ def test_tensor_dataset_is_used_without_copy():
 def test_pil_images_become_scaled_channels():
     image = pytest.importorskip("PIL.Image")
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    colour = from_dataset([(image.fromarray(pixels), 0)])
-    assert torch.equal((colour.x[0] * 255).round().to(torch.uint8), torch.from_numpy(pixels).permute(2, 0, 1))
-    grey = from_dataset([(image.fromarray(pixels[:, :, 0].copy()), 0)])
-    assert grey.x.shape == (1, 1, 2, 4)
+    color = from_dataset([(image.fromarray(pixels), 0)])
+    assert torch.equal((color.x[0] * 255).round().to(torch.uint8), torch.from_numpy(pixels).permute(2, 0, 1))
+    gray = from_dataset([(image.fromarray(pixels[:, :, 0].copy()), 0)])
+    assert gray.x.shape == (1, 1, 2, 4)
 
 
 def test_example_of_different_shape_is_refused_with_its_index():

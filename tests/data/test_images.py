@@ -19,13 +19,13 @@ Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Three clients with cats and dogs, whose images are of one colour, and a file that is none."""
+    """Three clients with cats and dogs, whose images are of one color, and a file that is none."""
     for k, client in enumerate(("ann", "bob", "eve")):
         for c, kind in enumerate(("cat", "dog")):
             (tmp_path / "photos" / client / kind).mkdir(parents=True)
             for number in range(2 + k):
-                colour = (10 * k, 100 * c, 20 * number)
-                Image.new("RGB", (12, 8), colour).save(tmp_path / "photos" / client / kind / f"{number}.png")
+                color = (10 * k, 100 * c, 20 * number)
+                Image.new("RGB", (12, 8), color).save(tmp_path / "photos" / client / kind / f"{number}.png")
     (tmp_path / "photos/ann/cat/notes.txt").write_text("no image")
     (tmp_path / "photos/nobody").mkdir()
     return tmp_path / "photos"
@@ -43,8 +43,8 @@ def test_clients_are_decoded_in_order_and_stored(photos: Path, tmp_path: Path) -
     assert data.client_names == images.clients
     run = to.Experiment(data=data, model=to.models.Logistic(), rounds=20)
     assert run.run().summary()["train_accuracy"] == 1.0
-    grey = next(iter(ImageFolder(photos, size=4, colours=1)))[0]
-    assert tuple(grey.shape[1:]) == (1, 4, 4)
+    gray = next(iter(ImageFolder(photos, size=4, colours=1)))[0]
+    assert tuple(gray.shape[1:]) == (1, 4, 4)
 
 
 def test_only_one_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_only_one_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.Monk
 def test_folder_without_images_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"holds no images: needed files such as CLIENT/CLASS/1.png"):
         ImageFolder(tmp_path / "nowhere", size=4)
-    with pytest.raises(ConfigurationError, match="colours: got 4, needed 3, or 1 for grey"):
+    with pytest.raises(ConfigurationError, match="colours: got 4, needed 3, or 1 for gray"):
         ImageFolder(photos, size=4, colours=4)
     with pytest.raises(ConfigurationError, match="size: got 0"):
         ImageFolder(photos, size=0)

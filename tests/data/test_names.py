@@ -79,7 +79,7 @@ def test_labels_that_are_numbers_need_no_names():
 
 
 def test_own_scales_are_told():
-    with logged("the server announces no mean, and this client standardises by its own"):
+    with logged("the server announces no mean, and this client standardizes by its own"):
         check_names(site((0, 1), categories=(), features=("x",), scale=True), {"classes": 2})
 
 

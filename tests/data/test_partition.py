@@ -172,18 +172,18 @@ def test_draws_follow_unequal_concentrations() -> None:
 
 @pytest.mark.parametrize("alpha", [1e-4, 1e-10, 1e-300, 5e-324])
 def test_tiny_alpha_gives_one_class_per_client(alpha: float) -> None:
-    """Clients that favour a class share it equally; a class that none favours goes to a single client."""
+    """Clients that favor a class share it equally; a class that none favors goes to a single client."""
     labels = balanced(10, 60)
     clients = Dirichlet(alpha).assign(labels, 15, seed=3)
-    favourite = log_dirichlet(alpha, (15, 10), generator("partition", 3)).argmax(axis=1)
-    fans = np.bincount(favourite, minlength=10)
+    favorite = log_dirichlet(alpha, (15, 10), generator("partition", 3)).argmax(axis=1)
+    fans = np.bincount(favorite, minlength=10)
     assert min(fans) == 0
     assert max(fans) > 1
     held = histogram(labels, clients, 10)
     for c in range(10):
         assert (held[:, c] > 0).sum() == max(fans[c], 1)
         assert np.ptp(held[held[:, c] > 0, c]) <= 1
-        assert (held[favourite == c, c] > 0).all()
+        assert (held[favorite == c, c] > 0).all()
     assert held.sum() == 600
 
 
@@ -284,9 +284,9 @@ def test_hsu_treats_the_last_client_like_the_first() -> None:
 def test_hsu_order_of_clients_is_random() -> None:
     labels, unlucky = balanced(2, 10), []
     for seed in range(60):
-        favourite = log_dirichlet(np.full(2, 5e-10), (20, 2), generator("partition", seed)).argmax(axis=1)
+        favorite = log_dirichlet(np.full(2, 5e-10), (20, 2), generator("partition", seed)).argmax(axis=1)
         held = labels[np.concatenate(HsuDirichlet(1e-9).assign(labels, 20, seed))]
-        unlucky += np.flatnonzero(held != favourite).tolist()
+        unlucky += np.flatnonzero(held != favorite).tolist()
     assert len(unlucky) > 60
     assert 7.5 < np.mean(unlucky) < 11.5
 
@@ -393,7 +393,7 @@ def test_invalid_classes_per_client_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------------------ power law
 
 
-def test_power_law_clients_have_neighbouring_classes_and_a_minimum() -> None:
+def test_power_law_clients_have_neighboring_classes_and_a_minimum() -> None:
     labels = balanced(10, 300)
     held = histogram(labels, PowerLaw().assign(labels, 200, seed=0), 10)
     for u, mine in enumerate(held):

@@ -19,7 +19,7 @@ Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install
 RAMP = np.linspace(0, 65_535, 64).round().astype(np.uint16).reshape(8, 8)
 IN_PROPORTION = RAMP / 65_535
 
-COLOURS = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8))
+COLORS = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8))
 """An image with different values everywhere."""
 
 
@@ -39,9 +39,9 @@ def test_deep_images_are_in_proportion(mode: str) -> None:
     assert (x.shape, x.dtype) == ((1, 8, 8), np.float32)
     np.testing.assert_allclose(x[0], IN_PROPORTION, atol=1e-7)
     for wanted, colours in (("L", 1), ("RGB", 3)):
-        grey = byte_pixels(image, wanted, None, "it")
-        assert (grey.shape, grey.dtype) == ((colours, 8, 8), np.uint8)
-        np.testing.assert_allclose(grey, np.broadcast_to(IN_PROPORTION * 255, grey.shape), atol=0.501)
+        gray = byte_pixels(image, wanted, None, "it")
+        assert (gray.shape, gray.dtype) == ((colours, 8, 8), np.uint8)
+        np.testing.assert_allclose(gray, np.broadcast_to(IN_PROPORTION * 255, gray.shape), atol=0.501)
         small = byte_pixels(image, wanted, 4, "it")
         assert abs(small.mean() - 127.5) < 1
         assert len(np.unique(small)) == 16
@@ -52,21 +52,21 @@ def test_deep_images_are_in_proportion(mode: str) -> None:
 )
 def test_modes_of_eight_bits_have_the_values_that_one_sees(mode: str) -> None:
     image = {"La": "LA", "RGBa": "RGBA"}.get(mode)
-    image = COLOURS.convert(mode) if image is None else COLOURS.convert(image).convert(mode)
-    is_grey = mode in ("1", "L", "LA", "La")
+    image = COLORS.convert(mode) if image is None else COLORS.convert(image).convert(mode)
+    is_gray = mode in ("1", "L", "LA", "La")
     if mode == "1":
         right = np.asarray(image, dtype=np.float64)[None]
-    elif is_grey:
-        right = np.asarray(COLOURS.convert("L"))[None] / 255
+    elif is_gray:
+        right = np.asarray(COLORS.convert("L"))[None] / 255
     else:
         right = np.asarray(image.convert("RGBA" if mode == "RGBa" else "RGB"))[..., :3].transpose(2, 0, 1) / 255
     np.testing.assert_allclose(unit_pixels(image, "it"), right, atol=1e-6)
-    np.testing.assert_allclose(byte_pixels(image, "L" if is_grey else "RGB", None, "it") / 255, right, atol=1e-6)
+    np.testing.assert_allclose(byte_pixels(image, "L" if is_gray else "RGB", None, "it") / 255, right, atol=1e-6)
     if mode in ("RGBA", "RGBX"):
-        np.testing.assert_array_equal(byte_pixels(image, "RGB", None, "it"), np.asarray(COLOURS).transpose(2, 0, 1))
+        np.testing.assert_array_equal(byte_pixels(image, "RGB", None, "it"), np.asarray(COLORS).transpose(2, 0, 1))
 
 
-def test_palette_with_transparent_entries_has_its_colours() -> None:
+def test_palette_with_transparent_entries_has_its_colors() -> None:
     image = Image.new("P", (2, 1))
     image.putpalette([255, 0, 0, 0, 0, 255])
     image.putdata([0, 1])

@@ -439,5 +439,5 @@ def test_options_out_of_range_raise(options: dict[str, Any], message: str) -> No
 
 def test_transforms_are_passed_on_and_checked() -> None:
     assert split_source(source(transforms=(Normalise(0.5, 0.5),)), Iid(), 4).transforms == (Normalise(0.5, 0.5),)
-    with pytest.raises(ConfigurationError, match="Equalize works on colours"):
+    with pytest.raises(ConfigurationError, match="Equalize works on colors"):
         split_source(source(transforms=(Normalise(0.5, 0.5), Equalize())), Iid(), 4)

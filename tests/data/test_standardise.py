@@ -1,4 +1,4 @@
-"""Standardisation of inputs."""
+"""Standardization of inputs."""
 
 import numpy as np
 import pytest

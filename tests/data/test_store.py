@@ -53,18 +53,18 @@ def test_results_equal_those_in_memory(tmp_path: Path, mapped: bool, algorithm: 
     assert one.clients["test_accuracy"].equals(other.clients["test_accuracy"])
 
 
-def test_uint8_images_are_normalised_per_minibatch(tmp_path: Path) -> None:
+def test_uint8_images_are_normalized_per_minibatch(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     images = [(draw.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8), draw.integers(0, 4, 20)) for _ in range(5)]
     to.data.store(tmp_path, {"train": iter(images), "test": images[:1]}, name="bytes", num_classes=4)
-    normalise = to.data.Normalise((0.4, 0.5, 0.6), (0.2, 0.2, 0.2))
-    data = to.data.stored(tmp_path, transforms=(normalise,))
+    normalize = to.data.Normalise((0.4, 0.5, 0.6), (0.2, 0.2, 0.2))
+    data = to.data.stored(tmp_path, transforms=(normalize,))
     held = DeviceData(data, torch.device("cpu"))
     assert held.train.x.data_ptr() == data.train.x.data_ptr()  # no copy of the inputs
-    assert held.transforms == (normalise,)
+    assert held.transforms == (normalize,)
     one, other = (
         experiment(each, algorithm=to.fedavg(to.Sgd(lr=0.1, steps=2, batch_size=4))).run()
-        for each in (data, to.data.stored(tmp_path, transforms=(normalise,), mapped=False))
+        for each in (data, to.data.stored(tmp_path, transforms=(normalize,), mapped=False))
     )
     for a, b in zip(parameters(one), parameters(other), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

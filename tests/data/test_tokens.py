@@ -33,13 +33,13 @@ def test_padding_on_either_side_is_removed():
         assert source.x.tolist() == [[5, -100], [9, -100], [3, -100]]
 
 
-def test_only_labelled_tokens_are_targets():
+def test_only_labeled_tokens_are_targets():
     labels = [[-100, -100, 7, 8], [-100, 4], [3, 3, 3]]
     source = from_tokens({"input_ids": TEXTS, "labels": labels})
     assert source.y.tolist() == [[-100, 7, 8], [4, -100, -100], [3, 3, -100]]
 
 
-def test_labelled_texts_keep_all_tokens():
+def test_labeled_texts_keep_all_tokens():
     columns = {"input_ids": TEXTS, "topic": [1, 0, 1], "who": ["b", "a", "b"]}
     source = from_tokens(columns, label="topic", client_id="who", test=columns | {"input_ids": [[1] * 6] * 3})
     assert source.x.tolist() == [[5, 6, 7, 8, -100, -100], [9, 4] + [-100] * 4, [3, 3, 3] + [-100] * 3]

@@ -25,7 +25,7 @@ from turnout.data import (
     cifar100_augmentation,
     cifar_augmentation,
 )
-from turnout.data.named.colour import brighten, from_levels, sharpen, to_levels, turn_hue
+from turnout.data.named.color import brighten, from_levels, sharpen, to_levels, turn_hue
 from turnout.data.transforms import apply_transforms, bake, check_transforms
 from turnout.data.transforms.base import keys_of
 
@@ -102,10 +102,10 @@ def test_non_image_inputs_are_refused(transform: Transform) -> None:
         transform.apply(torch.zeros(5, 64), keys_for(5))
 
 
-# ------------------------------------------------------------------------------------------------------------ normalise
+# ------------------------------------------------------------------------------------------------------------ normalize
 
 
-def test_normalise_shifts_and_scales_each_channel() -> None:
+def test_normalize_shifts_and_scales_each_channel() -> None:
     x = torch.tensor([0.5, 0.75, 1.0]).view(1, 3, 1, 1).expand(2, 3, 4, 4)
     out = Normalise((0.5, 0.5, 0.5), (1.0, 0.5, 0.25)).apply(x, None)
     assert torch.equal(out[:, :, 0, 0], torch.tensor([[0.0, 0.5, 2.0]] * 2))
@@ -118,8 +118,8 @@ def test_scalar_mean_applies_to_any_shape(shape: tuple[int, ...]) -> None:
 
 def test_integer_inputs_are_scaled_as_levels() -> None:
     levels = levels_of(4)
-    normalise = Normalise((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
-    assert torch.equal(normalise.apply(levels, None), normalise.apply(levels / 255, None))
+    normalize = Normalise((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    assert torch.equal(normalize.apply(levels, None), normalize.apply(levels / 255, None))
 
 
 def test_mismatched_mean_and_std_are_refused() -> None:
@@ -127,7 +127,7 @@ def test_mismatched_mean_and_std_are_refused() -> None:
         Normalise((0.5, 0.5), (1.0, 0.0))
     with pytest.raises(ConfigurationError, match=r"std: got .*, needed as many numbers as the mean has, 3"):
         Normalise((0.5, 0.5, 0.5), (1.0, 1.0))
-    with pytest.raises(DataError, match=r"Normalise has 3 channels, got inputs of shape \[2, 1, 8, 8\]"):
+    with pytest.raises(DataError, match=r"Normalize has 3 channels, got inputs of shape \[2, 1, 8, 8\]"):
         Normalise((0.5,) * 3, (1.0,) * 3).apply(torch.zeros(2, 1, 8, 8), None)
 
 
@@ -190,7 +190,7 @@ def test_probability_is_validated(kind: type[RandomHorizontalFlip]) -> None:
         kind(probability=1.5)
 
 
-# --------------------------------------------------------------------------------------------------------------- colour
+# --------------------------------------------------------------------------------------------------------------- color
 
 
 def test_levels_round_trip_through_floats() -> None:
@@ -248,31 +248,31 @@ def test_brightness_equals_pillow() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(colour=st.tuples(*[st.integers(0, 255)] * 3), turn=st.floats(-0.5, 0.5, width=32))
-def test_hue_equals_the_hsv_of_colorsys(colour: tuple[int, int, int], turn: float) -> None:
-    hue, saturation, value = colorsys.rgb_to_hsv(*(level / 255 for level in colour))
+@given(color=st.tuples(*[st.integers(0, 255)] * 3), turn=st.floats(-0.5, 0.5, width=32))
+def test_hue_equals_the_hsv_of_colorsys(color: tuple[int, int, int], turn: float) -> None:
+    hue, saturation, value = colorsys.rgb_to_hsv(*(level / 255 for level in color))
     expected = [channel * 255.999 for channel in colorsys.hsv_to_rgb((hue + turn) % 1.0, saturation, value)]
-    out = turn_hue(torch.tensor(colour).view(1, 3, 1, 1), torch.tensor([turn])).flatten().tolist()
+    out = turn_hue(torch.tensor(color).view(1, 3, 1, 1), torch.tensor([turn])).flatten().tolist()
     for mine, exact in zip(out, expected, strict=True):
         assert mine == math.floor(exact) or (abs(exact - round(exact)) < 1e-3 and abs(mine - exact) < 1.001)
 
 
-def test_full_hue_rotations_change_no_colour() -> None:
+def test_full_hue_rotations_change_no_color() -> None:
     grid = torch.cartesian_prod(*[torch.arange(0, 256, 15)] * 3).T.reshape(1, 3, -1, 1).int()
     assert torch.equal(turn_hue(grid, torch.tensor([0.0])), grid)
-    grey = torch.arange(256, dtype=torch.int32).view(1, 1, -1, 1).expand(1, 3, -1, 1)
-    assert torch.equal(turn_hue(grey, torch.tensor([0.3])), grey)
+    gray = torch.arange(256, dtype=torch.int32).view(1, 1, -1, 1).expand(1, 3, -1, 1)
+    assert torch.equal(turn_hue(gray, torch.tensor([0.3])), gray)
 
 
-def test_third_of_a_hue_rotation_exchanges_primary_colours() -> None:
+def test_third_of_a_hue_rotation_exchanges_primary_colors() -> None:
     red = torch.tensor([200, 0, 0], dtype=torch.int32).view(1, 3, 1, 1)
     assert turn_hue(red, torch.tensor([1 / 3])).flatten().tolist() == [0, 200, 0]
     assert turn_hue(red, torch.tensor([-1 / 3])).flatten().tolist() == [0, 0, 200]
 
 
 def test_jitter_covers_exactly_its_bounds() -> None:
-    grey = torch.full((3000, 3, 1, 1), 100, dtype=torch.uint8)
-    out = ColorJitter(brightness=0.2).apply(grey, keys_for(3000)).long()
+    gray = torch.full((3000, 3, 1, 1), 100, dtype=torch.uint8)
+    out = ColorJitter(brightness=0.2).apply(gray, keys_for(3000)).long()
     assert (out == out[:, :1]).all()
     assert int(out.min()) in (79, 80)
     assert int(out.max()) in (119, 120)
@@ -299,7 +299,7 @@ def test_brightness_and_hue_are_applied_in_random_order() -> None:
     assert 0.3 < float(is_before[differ].float().mean()) < 0.7
 
 
-def test_grey_images_only_change_brightness() -> None:
+def test_gray_images_only_change_brightness() -> None:
     x = images(10, channels=1)
     out = ColorJitter(hue=0.5).apply(x, keys_for(10))
     assert torch.equal(out, x)
@@ -309,7 +309,7 @@ def test_grey_images_only_change_brightness() -> None:
         ColorJitter(hue=0.5).apply(images(2, channels=4), keys_for(2))
 
 
-def test_colour_options_are_validated() -> None:
+def test_color_options_are_validated() -> None:
     with pytest.raises(ConfigurationError, match=r"brightness: got -0\.1"):
         ColorJitter(brightness=-0.1)
     with pytest.raises(ConfigurationError, match=r"hue: got 0\.6, needed at most 0\.5"):
@@ -385,7 +385,7 @@ def test_random_transforms_without_keys_are_refused() -> None:
 
 def test_invalid_orders_are_refused() -> None:
     check_transforms(cifar100_augmentation())
-    with pytest.raises(ConfigurationError, match=r"Equalize works on colours in \[0, 1\] and stands behind Normalise"):
+    with pytest.raises(ConfigurationError, match=r"Equalize works on colors in \[0, 1\] and stands behind Normalize"):
         check_transforms((Normalise(0.5, 0.5), Equalize()))
     with pytest.raises(ConfigurationError, match=r"transforms: got .*Equalize.*; write Equalize\(\)"):
         check_transforms((Equalize,))  # pyright: ignore[reportArgumentType]

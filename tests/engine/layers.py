@@ -11,7 +11,7 @@ def convolution():
     return nn.Sequential(*layers), torch.randn(3, 4, 1, 6, 6)
 
 
-def normalised():
+def normalized():
     return nn.Sequential(nn.Linear(8, 6), nn.GroupNorm(2, 6), nn.LayerNorm(6), nn.Linear(6, 5)), torch.randn(3, 4, 8)
 
 

@@ -1,4 +1,4 @@
-"""Choice between the vectorised engine and one by one."""
+"""Choice between the vectorized engine and one by one."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_multiplications_of_a_minibatch_are_counted():
 
 
 @pytest.mark.parametrize(("channels", "engine"), [(2, "vectorised"), (512, "one_by_one")])
-def test_small_convolutions_are_vectorised_and_large_ones_are_not(channels, engine):
+def test_small_convolutions_are_vectorized_and_large_ones_are_not(channels, engine):
     objective = Objective(convolution(channels))
     assert objective.engine == "one_by_one"
     assert objective.choose(torch.randn(5, 1, 8, 8)).engine == engine == objective.engine
@@ -41,7 +41,7 @@ def test_minibatch_size_affects_the_choice():
     assert Objective(convolution(16)).choose(torch.randn(256, 1, 8, 8)).engine == "one_by_one"
 
 
-def test_models_without_convolutions_are_vectorised_at_any_size():
+def test_models_without_convolutions_are_vectorized_at_any_size():
     assert Objective(nn.Linear(6, 1000)).choose(torch.randn(64, 6)).engine == "vectorised"
 
 
@@ -52,7 +52,7 @@ def test_workloads_use_the_engine_measured_as_faster(name):
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in workload.model.items()}
     module = MODELS[str(options.pop("name"))](**options).build(workload.shape, workload.num_classes)
     few = torch.zeros(workload.local["batch_size"], *workload.shape)
-    x = few.long() if workload.centres is None else few
+    x = few.long() if workload.centers is None else few
     assert Objective(module).choose(x).engine == ("one_by_one" if name in ("W1", "W4") else "vectorised")
 
 

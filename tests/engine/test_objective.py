@@ -52,7 +52,7 @@ def test_gradient_equals_plain_autograd(engine, masked):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_lane_does_not_see_the_mask_of_its_neighbour(engine):
+def test_lane_does_not_see_the_mask_of_its_neighbor(engine):
     objective = Objective(net(), engine=engine)
     params, x, y, key = lanes(objective)
     mask = torch.ones(4, 7)

@@ -72,7 +72,7 @@ def mixed():
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.ReLU(), "ReLU has no trainable parameters: nothing could be learnt"),
+        (nn.ReLU(), "ReLU has no trainable parameters: nothing could be learned"),
         (frozen(), "Sequential has no trainable parameters"),
         (mixed(), r"types \['torch.float32', 'torch.float64'\]; .*write model.float\(\)"),
     ],

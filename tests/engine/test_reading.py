@@ -22,7 +22,7 @@ Y = (X[:, 0] + 0.3 * DRAW.normal(size=600) > 0.8).astype(np.int64)
 METRICS = ("auc", "f1", "balanced_accuracy", "worst_class_accuracy", "perplexity", "calibration_error")
 
 
-def labelled(y: Any = Y, **options) -> Any:
+def labeled(y: Any = Y, **options) -> Any:
     return to.data.from_arrays(X, y).split(to.partition.Iid(), num_clients=4, **options)
 
 
@@ -63,7 +63,7 @@ LOSSES = {
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 def test_one_output_for_two_classes_equals_scikit_learn(name, engine):
     loss, module = LOSSES[name]
-    data = labelled()
+    data = labeled()
     algorithm = to.fedavg(to.Sgd(lr=0.5, steps=10))
     run = to.Experiment(data, module, algorithm, loss=loss, metrics=METRICS, rounds=20, engine=engine)
     result = run.run()
@@ -95,7 +95,7 @@ def test_margins_have_their_sign_and_squared_errors_approach_0_and_1():
 )
 def test_personal_models_with_one_output(algorithm):
     module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
-    data = labelled(client_test_fraction=0.3, test_fraction=0.0)
+    data = labeled(client_test_fraction=0.3, test_fraction=0.0)
     for metrics in ((), ("auc",)):
         run = to.Experiment(data, module, algorithm, loss=nn.BCEWithLogitsLoss(), metrics=metrics, rounds=3)
         result = run.run()
@@ -139,7 +139,7 @@ def test_personal_models_with_one_output(algorithm):
 )
 def test_models_with_too_few_outputs_are_refused_before_training(module, loss, y, message):
     with pytest.raises(ConfigurationError, match=message):
-        Simulation(to.Experiment(labelled(y), module, loss=loss, rounds=1))
+        Simulation(to.Experiment(labeled(y), module, loss=loss, rounds=1))
 
 
 def test_classes_without_examples_need_an_output():
@@ -151,7 +151,7 @@ def test_classes_without_examples_need_an_output():
 def test_numbers_0_and_1_are_labels_of_a_binary_loss():
     """Labels of floating point, as binary losses of torch take them; with several labels, the mean over these."""
     for y, width in ((Y.astype(np.float32), 1), (np.stack([Y, 1 - Y, Y], axis=1).astype(np.float32), 3)):
-        data = labelled(y)
+        data = labeled(y)
         for rule in (to.fedavg(), to.ditto(cohort_size=2)):
             run = to.Experiment(data, nn.Linear(5, width), rule, loss=nn.BCEWithLogitsLoss(), rounds=1)
             result = run.run()
@@ -161,7 +161,7 @@ def test_numbers_0_and_1_are_labels_of_a_binary_loss():
                 expected = float(right.double().mean())
                 assert result.rounds["test_accuracy"].to_pylist()[-1] == pytest.approx(expected)
     with pytest.raises(ConfigurationError, match=r"auc needs class labels, .* give labels as whole numbers"):
-        to.Experiment(labelled(Y.astype(np.float32)), nn.Linear(5, 1), loss=nn.BCEWithLogitsLoss(), metrics=("auc",))
+        to.Experiment(labeled(Y.astype(np.float32)), nn.Linear(5, 1), loss=nn.BCEWithLogitsLoss(), metrics=("auc",))
 
 
 class Tokens(nn.Module):
@@ -233,12 +233,12 @@ def test_broadcast_losses_are_refused_for_any_size_of_minibatch(loss, batch_size
     y = (X @ np.array([1.0, -2.0, 0.5, 0.0, 0.0])).astype(np.float32)
     options: dict[str, Any] = {"loss": loss, "algorithm": to.fedavg(to.Sgd(batch_size=batch_size)), "rounds": 1}
     with pytest.raises(ConfigurationError, match="depends on the other examples of its minibatch"):
-        to.Experiment(labelled(y), nn.Linear(5, 1), **options).run()
-    to.Experiment(labelled(y[:, None]), nn.Linear(5, 1), **options).run()
+        to.Experiment(labeled(y), nn.Linear(5, 1), **options).run()
+    to.Experiment(labeled(y[:, None]), nn.Linear(5, 1), **options).run()
 
 
 def test_squared_errors_of_classes_and_ignored_examples_are_explained():
     with pytest.raises(ConfigurationError, match=r"squared_error needs an output for each number .*\(16, 3\).*\(16,\)"):
-        Simulation(to.Experiment(labelled(), nn.Linear(5, 3), loss=squared_error, rounds=1))
+        Simulation(to.Experiment(labeled(), nn.Linear(5, 3), loss=squared_error, rounds=1))
     with pytest.raises(ConfigurationError, match="ignores the label 1, which is that of examples of the train data"):
-        to.Experiment(labelled(), nn.Linear(5, 2), loss=nn.CrossEntropyLoss(ignore_index=1))
+        to.Experiment(labeled(), nn.Linear(5, 2), loss=nn.CrossEntropyLoss(ignore_index=1))

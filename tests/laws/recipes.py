@@ -100,7 +100,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedvarp": ALGORITHMS["fedvarp"],
     "mifa": ALGORITHMS["mifa"],
     "fedstale": lambda local: ALGORITHMS["fedstale"](local, rates=RATES),
-    "fedstale of learnt rates": lambda local: ALGORITHMS["fedstale"](local, beta=0.8, learns_rates=True, cutoff=3),
+    "fedstale of learned rates": lambda local: ALGORITHMS["fedstale"](local, beta=0.8, learns_rates=True, cutoff=3),
     "fedawe": lambda local: ALGORITHMS["fedawe"](local, global_lr=0.8),
     "fedlaavg": lambda local: ALGORITHMS["fedlaavg"](local, cohort_size=3),
     "f3ast": lambda local: ALGORITHMS["f3ast"](local, cohort_size=3, beta=0.2),
@@ -199,14 +199,14 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "maxfl with a personal head": lambda local: maxfl(local, cohort_size=3, also=(Personal(),)),
     "perfedavg, hessian": lambda local: perfedavg(local, alpha=0.1, hessian="difference", cohort_size=3),
-    "fedau by krum of neighbours, with adam": lambda local: fedau(
+    "fedau by krum of neighbors, with adam": lambda local: fedau(
         local, cutoff=3, also=(Krum(0.2, NearestNeighbours()), ServerAdam(tau=0.1))
     ),
     "fedstaleweight by medians, of signs": lambda local: ALGORITHMS["fedstaleweight"](local, also=(Median(), Sign())),
     "scaffold_p, top-k, with momentum": lambda local: scaffold_p(
         local, cohort_size=3, also=(TopK(share=0.3), ServerMomentum(0.5))
     ),
-    "maxfl by centred clipping, qsgd": lambda local: maxfl(
+    "maxfl by centered clipping, qsgd": lambda local: maxfl(
         local, cohort_size=3, also=(CentredClipping(radius=0.5), Qsgd(bits=8))
     ),
     "amplified_scaffold with a personal head, power_sgd": lambda local: ALGORITHMS["amplified_scaffold"](

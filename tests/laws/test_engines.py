@@ -47,14 +47,14 @@ def relative(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_vectorised_equals_one_by_one(name):
+def test_vectorized_equals_one_by_one(name):
     one, other = baseline(name), trained(standard(name, engine="one_by_one"))
     assert relative(one.state.params, other.state.params) < 1e-5
     assert relative(one.state.params, one.objective.initial[: len(one.state.params)]) > 0.003  # it went somewhere
 
 
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS)
-def test_vectorised_equals_one_by_one_for_every_local_rule(local):
+def test_vectorized_equals_one_by_one_for_every_local_rule(local):
     one, other = (trained(experiment("fedau", local=local, engine=engine)) for engine in ENGINES)
     assert relative(one.state.params, other.state.params) < 1e-5
 

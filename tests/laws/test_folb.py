@@ -188,7 +188,7 @@ def test_gradients_that_cancel_leave_the_model_unchanged(some):
         assert (step == 0).all()
 
 
-def test_second_cohort_without_gradients_or_with_cancelling_ones_leaves_the_model_unchanged():
+def test_second_cohort_without_gradients_or_with_canceling_ones_leaves_the_model_unchanged():
     first = [[1.0, 0.0], [0.0, 1.0]]
     for second in ([[3.0, 1.0], [-1.0, 2.0], [-2.0, -3.0]], [[0.0, 0.0]], np.zeros((0, 2))):
         step, weights = stepped(folb_two_set(cohort_size=2), reports_of(first, second=second))

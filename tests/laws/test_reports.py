@@ -201,7 +201,7 @@ def test_reports_with_nan_or_infinity_change_nothing(name, place, value):
 
 BOUNDED = (
     "qffl",
-    "maxfl by centred clipping, qsgd",
+    "maxfl by centered clipping, qsgd",
     "scaffold, private",
     "fedau of secure private sums",
     "fedawe, clipped",

@@ -94,13 +94,13 @@ def steps(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SERVER if name not in MORE])
-def test_server_step_synchronises_with_the_device_once(name, reads):
+def test_server_step_synchronizes_with_the_device_once(name, reads):
     reports = steps(name)
     assert reads == [len(one) for one in reports]
 
 
 @pytest.mark.parametrize("name", MORE)
-def test_further_synchronisations_of_a_server_step_are_detected(name, reads):
+def test_further_synchronizations_of_a_server_step_are_detected(name, reads):
     with pytest.raises(RuntimeError, match="meta"):
         steps(name)
     assert not any(reads)
@@ -121,17 +121,17 @@ def rounds(name, monkeypatch, local=LOCAL):
 
 
 @pytest.mark.parametrize("name", [name for name in dict.fromkeys([*COVERING, *SOME]) if name not in ROUNDS])
-def test_round_synchronises_with_the_device_once(name, reads, monkeypatch):
+def test_round_synchronizes_with_the_device_once(name, reads, monkeypatch):
     rounds(name, monkeypatch)
     assert len(reads) == 2
 
 
-def test_round_of_unequal_numbers_of_steps_synchronises_once(reads, monkeypatch):
+def test_round_of_unequal_numbers_of_steps_synchronizes_once(reads, monkeypatch):
     rounds("fedau", monkeypatch, Sgd(lr=0.1, steps=None, epochs=1, batch_size=8, momentum=0.5))
     assert len(reads) == 2
 
 
 @pytest.mark.parametrize("name", [name for name in SOME if name in ROUNDS])
-def test_further_synchronisations_of_a_round_are_detected(name, reads, monkeypatch):  # noqa: ARG001 - nothing is read in earnest
+def test_further_synchronizations_of_a_round_are_detected(name, reads, monkeypatch):  # noqa: ARG001 - nothing is read in earnest
     with pytest.raises(RuntimeError, match="meta"):
         rounds(name, monkeypatch)

@@ -12,16 +12,16 @@ from torch.nn import functional as F
 from turnout.core.checks import ConfigurationError
 from turnout.models import Cnn
 
-COLOUR = (3, 32, 32)
+COLOR = (3, 32, 32)
 
 
 @pytest.mark.parametrize(
     ("make", "shape", "classes", "expected"),
     [
-        (Cnn.svhn, COLOUR, 10, 273_706),
-        (Cnn.cifar10, COLOUR, 10, 551_786),
-        (Cnn.cifar100, COLOUR, 100, 1_216_260),
-        (Cnn.cinic10, COLOUR, 10, 1_193_130),
+        (Cnn.svhn, COLOR, 10, 273_706),
+        (Cnn.cifar10, COLOR, 10, 551_786),
+        (Cnn.cifar100, COLOR, 100, 1_216_260),
+        (Cnn.cinic10, COLOR, 10, 1_193_130),
         (Cnn.fashion_mnist, (1, 28, 28), 10, 211_690),
     ],
 )
@@ -56,7 +56,7 @@ def test_pooling_before_relu_changes_neither_values_nor_gradients():
 
 
 def test_hidden_layers_start_kaiming_normal_with_zero_bias():
-    module = Cnn.cifar100().build(COLOUR, 100)
+    module = Cnn.cifar100().build(COLOR, 100)
     for name, fan_in in {"conv1": 27, "conv2": 288, "hidden1": 2048, "hidden2": 512}.items():
         weight = module.get_parameter(f"{name}.weight")
         assert (module.get_parameter(f"{name}.bias") == 0).all()
@@ -67,7 +67,7 @@ def test_hidden_layers_start_kaiming_normal_with_zero_bias():
 
 
 def test_last_layer_starts_from_the_default():
-    module = Cnn.cifar100().build(COLOUR, 100)
+    module = Cnn.cifar100().build(COLOR, 100)
     weight, bias = module.get_parameter("output.weight"), module.get_parameter("output.bias")
     bound = 1 / math.sqrt(256)
     assert 0.99 * bound < weight.abs().max().item() <= bound
@@ -75,14 +75,14 @@ def test_last_layer_starts_from_the_default():
 
 
 def test_dropout_comes_before_every_fully_connected_layer():
-    layers = list(Cnn.cinic10().build(COLOUR, 10).children())
+    layers = list(Cnn.cinic10().build(COLOR, 10).children())
     for before, layer in pairwise(layers):
         assert isinstance(before, nn.Dropout) == isinstance(layer, nn.Linear)
     assert {layer.p for layer in layers if isinstance(layer, nn.Dropout)} == {0.2}
 
 
 def test_without_dropout_there_is_no_dropout_layer():
-    assert not any(isinstance(layer, nn.Dropout) for layer in Cnn.cifar10().build(COLOUR, 10).modules())
+    assert not any(isinstance(layer, nn.Dropout) for layer in Cnn.cifar10().build(COLOR, 10).modules())
 
 
 def test_channels_of_each_convolution():
@@ -91,8 +91,8 @@ def test_channels_of_each_convolution():
     assert sum(p.numel() for p in module.parameters()) == 32 * 10 + 64 * (32 * 9 + 1) + 10 * (64 * 7 * 7 + 1)
     assert (
         Cnn(channels=32)
-        .build(COLOUR, 10, seed=1)(torch.ones(1, *COLOUR))
-        .equal(Cnn(channels=(32, 32)).build(COLOUR, 10, seed=1)(torch.ones(1, *COLOUR)))
+        .build(COLOR, 10, seed=1)(torch.ones(1, *COLOR))
+        .equal(Cnn(channels=(32, 32)).build(COLOR, 10, seed=1)(torch.ones(1, *COLOR)))
     )
 
 

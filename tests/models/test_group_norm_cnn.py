@@ -1,4 +1,4 @@
-"""The CNN with group normalisation."""
+"""The CNN with group normalization."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_parameter_counts_equal_those_of_the_paper(made, shape, parameters):
     assert [type(layer).__name__ for layer in module][:3] == ["Conv2d", "ReLU", "GroupNorm"]
 
 
-def test_vectorised_gradients_equal_those_one_by_one():
+def test_vectorized_gradients_equal_those_one_by_one():
     made = GroupNormCnn(channels=(4, 8), hidden=8)
     x, y = torch.rand(3, 5, 1, 8, 8).double(), torch.arange(15).reshape(3, 5) % 4
     keys = torch.tensor([5, 6, 7])

@@ -51,7 +51,7 @@ def test_equals_torch_at_full_size():
         torch.testing.assert_close(module(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_initialisation_equals_torch():
+def test_initialization_equals_torch():
     torch.manual_seed(5)
     ours = Lstm(3, 4, 2)
     torch.manual_seed(5)

@@ -89,7 +89,7 @@ def test_last_layer_is_named_output(spec, shape):
 
 
 @every_model
-def test_vectorised_gradients_equal_those_one_by_one(spec, shape):
+def test_vectorized_gradients_equal_those_one_by_one(spec, shape):
     torch.manual_seed(0)
     module = spec.build(shape, CLASSES)
     x, y = minibatch(spec, 3, 4, *shape), torch.randint(0, CLASSES, (3, 4))

@@ -59,7 +59,7 @@ def discounted(s=constant, by_sum=False):
 
 
 def mixed(s):
-    """FedAsync: move towards the mean of the clients' models; with one report, towards its model."""
+    """FedAsync: move toward the mean of the clients' models; with one report, toward its model."""
 
     def step(buffer):
         return sum(s(tau) * (behind + D) for _, tau, D, behind in buffer) / len(buffer)

@@ -64,7 +64,7 @@ def by_examples(round):
 
 
 def fednova(round):
-    """Normalised averaging: the mean direction of a step, times the mean number of steps."""
+    """Normalized averaging: the mean direction of a step, times the mean number of steps."""
     if not round.S1:
         return 0.0
     p = [round.n[k] / sum(round.n[j] for j in round.S1) for k in round.S1]

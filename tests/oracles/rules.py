@@ -77,10 +77,10 @@ def fedstale(N, P, beta, p=None, cutoff=None, alpha=None):
     alpha is what each client counts in the objective, 1/N if it is None.
     """
     alpha = np.full(N, 1 / N) if alpha is None else np.array(alpha)
-    Y, learnt = np.zeros((N, P)), fedau(N, cutoff)
+    Y, learned = np.zeros((N, P)), fedau(N, cutoff)
 
     def rule(D):
-        inverse = np.zeros(N) + learnt({n: np.eye(N)[n] for n in D}) * N if p is None else 1 / np.array(p)
+        inverse = np.zeros(N) + learned({n: np.eye(N)[n] for n in D}) * N if p is None else 1 / np.array(p)
         weights = alpha * inverse
         if not D:
             return 0.0

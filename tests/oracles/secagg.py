@@ -1,6 +1,6 @@
 """A client of a secure sum, transcribed from docs/protocol.md alone: numpy, hashlib and cryptography, and nothing of turnout.
 
-It enrols, trains by moving along a vector of its own, and answers `train`, `share`, `mask` and `open`. One request at a time.
+It enrolls, trains by moving along a vector, and answers `train`, `share`, `mask` and `open`. One request at a time.
 """
 
 import base64
@@ -77,20 +77,20 @@ class Participant:
     def keys(self):
         return public(self.sealing) + public(self.masking)
 
-    def share(self, neighbours, keys, weight):
-        options, k = self.options, len(neighbours)
+    def share(self, neighbors, keys, weight):
+        options, k = self.options, len(neighbors)
         self.t = max(k // 2 + 1, math.ceil(options["threshold"] * k - 1e-9))
         degree, limits = options["degree"], options["weights"] or [0.0, math.inf]
         most = k if degree is None else 2 * ((degree + 1) // 2)
         least = options["min_clients"] - 1 if degree is None else min(options["min_clients"] - 1, most)
         fits = least <= k <= most and self.t <= k
-        different = len({*neighbours}) == k and min(neighbours) >= 1 and self.u not in neighbours
+        different = len({*neighbors}) == k and min(neighbors) >= 1 and self.u not in neighbors
         if not (fits and different and math.isfinite(weight) and limits[0] <= weight <= limits[1]):
             raise GivesUp("share")
         self.weight, self.sealing_of, self.masking_of = weight, {}, {}
-        of_b, of_key = (share(secret, self.t, neighbours) for secret in (self.b, self.masking))
+        of_b, of_key = (share(secret, self.t, neighbors) for secret in (self.b, self.masking))
         rows = []
-        for v, both in zip(neighbours, keys, strict=True):
+        for v, both in zip(neighbors, keys, strict=True):
             self.sealing_of[v], self.masking_of[v] = both[:32], both[32:]
             purpose, nonce = f"share {self.u} {v}", secrets.token_bytes(12)
             cipher = AESGCM(agree(self.sealing, both[:32], purpose))
@@ -98,9 +98,9 @@ class Participant:
             rows.append(nonce + sealed + commit(of_b[v]) + commit(of_key[v]))
         return rows
 
-    def check(self, neighbours, clients):
+    def check(self, neighbors, clients):
         """The clients of the sum are as many as the run requires."""
-        members = {self.u, *neighbours}
+        members = {self.u, *neighbors}
         if clients is not None and not members <= {*clients}:
             raise GivesUp("clients")
         if len(members if clients is None else {*clients}) < self.options["min_clients"]:

@@ -25,7 +25,7 @@ def loss(w, x, y):
     return np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y])
 
 
-def learnt_weights(received, last, weights, settled, held, n, version):
+def learned_weights(received, last, weights, settled, held, n, version):
     """Return W after the passes of a round, and their number."""
     size, gap = int(SIZES[n]), (received - last) * HEAD
     order = permutation(size, client_key(stream("aggregation", SEED), n, version), 0)
@@ -57,7 +57,7 @@ def test_fedala_equals_its_transcription(engine):
         clients = np.flatnonzero(row).tolist()
         for n in clients:
             if not np.allclose(w, last[n], rtol=0, atol=1e-14):
-                weights[n], number = learnt_weights(w, last[n], weights[n], settled[n], held[n], n, version)
+                weights[n], number = learned_weights(w, last[n], weights[n], settled[n], held[n], n, version)
                 settled[n] = True
                 passes.append(number)
             local = last[n] + (w - last[n]) * weights[n]

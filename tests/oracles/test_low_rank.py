@@ -129,7 +129,7 @@ def test_clients_train_on_frozen_weights_with_their_additions(name, engine):
             torch.testing.assert_close(value, expected[key], rtol=0, atol=1e-10)
 
 
-def penalised_steps(model, examples, lr, steps, rank, penalty, decay):
+def penalized_steps(model, examples, lr, steps, rank, penalty, decay):
     """Full-batch steps of a client with HetLoRA's penalty, by plain autograd; the trained tensors afterwards."""
     named = {n: p.detach().clone() for n, p in model.named_parameters()}
     for layer in LAYERS:
@@ -159,7 +159,7 @@ def test_hetlora_prunes_ranks_with_small_tails(engine):
         run.objective.layout.load(model, run.state.params)
         before, report = run.state.params.clone(), run.step().reports
         for row, n in enumerate(cohort.tolist()):
-            after = penalised_steps(model, DATA.train.client(n), lr, steps, ranks[n], penalty, decay)
+            after = penalized_steps(model, DATA.train.client(n), lr, steps, ranks[n], penalty, decay)
             received = [factors(run.objective.layout, before, layer, ranks[n]) for layer in LAYERS]
             trained = [(after[f"{layer}.lora_B"].numpy(), after[f"{layer}.lora_A"].numpy()) for layer in LAYERS]
             if low_rank.tail_norms(trained, decay, ranks[n]) < low_rank.tail_norms(received, decay, ranks[n]):

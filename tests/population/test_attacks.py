@@ -66,7 +66,7 @@ def test_mimic_copies_the_outermost_client():
 
 
 @pytest.mark.parametrize("rule", [TrimmedMean(0.3), Krum(0.3), TrimmedMean(0.3, NearestNeighbours())], ids=str)
-def test_optimised_attack_is_worse_than_fixed_sizes(rule):
+def test_optimized_attack_is_worse_than_fixed_sizes(rule):
     x, known, even = vectors(2), federation(11, 6), torch.full((11,), 1 / 11, dtype=torch.float64)
     honest = x[F:].mean(axis=0)
 

@@ -76,24 +76,24 @@ def test_seeds_give_different_patterns(pattern: Availability):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=name)
-def test_realised_rates_equal_declared_rates(pattern: Availability):
+def test_realized_rates_equal_declared_rates(pattern: Availability):
     num_rounds = 500  # whole cycles of the cyclic patterns and of the trace
     bound = pattern.bind(300, None, 5)
     clients = np.arange(300)
-    realised = np.mean([bound.available(clients, t) for t in range(num_rounds)], axis=0)
+    realized = np.mean([bound.available(clients, t) for t in range(num_rounds)], axis=0)
     assert bound.rates is not None
     if isinstance(pattern, Bernoulli | Markov | Modulated | Diurnal):
         # Variance of a client's mean over a chain with correlation c is p (1 - p) (1 + c) / (1 - c) / rounds, c <= 0.84.
-        assert realised.mean() == pytest.approx(bound.rates.mean(), abs=4.5 * np.sqrt(0.21 * 11.5 / num_rounds / 300))
+        assert realized.mean() == pytest.approx(bound.rates.mean(), abs=4.5 * np.sqrt(0.21 * 11.5 / num_rounds / 300))
     elif isinstance(pattern, Cyclic) and pattern.authors_phase:
-        np.testing.assert_allclose(realised, bound.rates, atol=20 / num_rounds)
+        np.testing.assert_allclose(realized, bound.rates, atol=20 / num_rounds)
     elif isinstance(pattern, Trace | TimedTrace):
         period = bound.period // bound.seconds_per_round  # type: ignore[attr-defined]
         whole = num_rounds // period * period
         exact = np.mean([bound.available(clients, t) for t in range(whole)], axis=0)
         np.testing.assert_allclose(exact, bound.rates, atol=1e-12)
     else:
-        np.testing.assert_allclose(realised, bound.rates, atol=1e-12)
+        np.testing.assert_allclose(realized, bound.rates, atol=1e-12)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=name)

@@ -1,4 +1,4 @@
-"""Byzantine behaviour is a function of (seed, version, client)."""
+"""Byzantine behavior is a function of (seed, version, client)."""
 
 from dataclasses import replace
 

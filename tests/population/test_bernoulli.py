@@ -22,7 +22,7 @@ def test_each_client_has_its_own_rate():
     rates = (0.0, 0.2, 0.7, 1.0)
     bound = Bernoulli(rates=rates).bind(4, None, 0)
     num_rounds = 4000
-    realised = np.mean([bound.available(np.arange(4), t) for t in range(num_rounds)], axis=0)
-    assert realised[0] == 0
-    assert realised[3] == 1
-    np.testing.assert_allclose(realised, rates, atol=4.5 * np.sqrt(0.21 / num_rounds))
+    realized = np.mean([bound.available(np.arange(4), t) for t in range(num_rounds)], axis=0)
+    assert realized[0] == 0
+    assert realized[3] == 1
+    np.testing.assert_allclose(realized, rates, atol=4.5 * np.sqrt(0.21 / num_rounds))

@@ -22,7 +22,7 @@ def here(bound):
     return presence(bound, 6 * DAY)
 
 
-def test_realised_rates_equal_the_given_ones(bound, here):
+def test_realized_rates_equal_the_given_ones(bound, here):
     often = bound.rates > 0.2  # of the others six days say little
     assert (here.mean(axis=1) - bound.rates)[often].mean() == pytest.approx(0, abs=0.01)
     assert here.mean() == pytest.approx(bound.rates.mean(), abs=0.005)

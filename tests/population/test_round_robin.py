@@ -29,7 +29,7 @@ def test_everybody_has_a_turn_before_anybody_has_a_second():
 @pytest.mark.parametrize(
     ("num_clients", "size", "overlap"), [(10, 3, 0.4), (10, 7, 0.5), (12, 5, 0.2), (9, 9, 0.5), (7, 2, 0)]
 )
-def test_realised_rates_equal_declared_rates(num_clients, size, overlap):
+def test_realized_rates_equal_declared_rates(num_clients, size, overlap):
     bound = RoundRobin(size, overlap).bind(num_clients)
     here = path(RoundRobin(size, overlap), num_clients, num_clients)
     np.testing.assert_allclose(here.mean(axis=0), bound.rates, atol=1e-12)

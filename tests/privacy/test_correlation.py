@@ -84,7 +84,7 @@ def test_buffers_approach_bands_with_a_twentieth_of_the_memory():
 
 
 @pytest.mark.parametrize(("rounds", "separation", "most"), [(23, 4, None), (30, 7, 2), (9, 1, 3), (6, 20, None)])
-def test_search_minimises_the_prefix_sum_error(rounds, separation, most):
+def test_search_minimizes_the_prefix_sum_error(rounds, separation, most):
     """At random gaps; its derivative by differences."""
     free = np.random.default_rng(rounds).normal(size=6)
     found, slope = _error_and_slope(free, rounds, separation, most)

@@ -77,7 +77,7 @@ def test_noise_covers_what_rounding_adds_to_the_sensitivity(multiplier, bound, n
     assert noise.bits <= 48
 
 
-def test_rounded_sums_of_neighbours_differ_by_no_more_than_the_sensitivity():
+def test_rounded_sums_of_neighbors_differ_by_no_more_than_the_sensitivity():
     """The sensitivity on the grid, in float64: with and without one client of the largest norm."""
     rng = np.random.default_rng(0)
     others, own = rng.normal(size=5000) * 100, rng.normal(size=5000)
@@ -107,7 +107,7 @@ def test_possible_numbers_do_not_depend_on_the_sum(dtype, shift):
 
 
 def test_one_number_of_an_exhausted_range_is_possible_for_all_sums():
-    """On a coarse grid, every number that one sum makes is made by its neighbour, too."""
+    """On a coarse grid, every number that one sum makes is made by its neighbor, too."""
     found = {}
     for total in (0.0, 0.25, 1.0):
         noise = GridNoise(0.1, 1.0)

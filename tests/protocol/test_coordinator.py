@@ -216,7 +216,7 @@ def test_means_over_clients_survive_growth():
     torch.testing.assert_close(slot["mean"], slot["table"].mean(dim=0))
 
 
-def test_first_interval_of_a_new_client_begins_at_its_enrolment():
+def test_first_interval_of_a_new_client_begins_at_its_enrollment():
     algorithm, few, many = fedau(cutoff=5), federation(N, P), federation(N + 1, P)
     state = replace(algorithm.init(torch.zeros(P, dtype=torch.float64), few), version=40)
     weighting = grown(algorithm, state, few, many).slots["weighting.0"]
@@ -227,7 +227,7 @@ def test_first_interval_of_a_new_client_begins_at_its_enrolment():
     assert omega.tolist() == [5.0] * N + [1.0]  # the others were away for eight times the cutoff
 
 
-def test_clients_enrol_during_a_run():
+def test_clients_enroll_during_a_run():
     here = Here()
     coordinator = server(average_all(), Rounds(), here)
     coordinator.scheduler.start(0.0)
@@ -261,7 +261,7 @@ def test_clients_enrol_during_a_run():
             compose(DivideByClients(), FedStale(shares=SHARES)),
             "shares has a number for each of 6 clients, and more have enrolled",
         ),
-        (ALGORITHMS["f3ast"](cohort_size=1, shares=SHARES), "write shares=None if clients may enrol at any time"),
+        (ALGORITHMS["f3ast"](cohort_size=1, shares=SHARES), "write shares=None if clients may enroll at any time"),
         (compose(PowerOfChoice(1, 1, SHARES)), "write shares=None"),
         (compose(RecentLoss(1, 1, SHARES)), "write shares=None"),
         (compose(Oort(1, durations=(1.0,) * N), LossRms()), "write durations=None"),

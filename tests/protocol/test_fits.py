@@ -83,8 +83,8 @@ def test_rounds_with_a_deadline_count_as_rounds(seconds):
 
 
 @dataclass(frozen=True)
-class Travelled(Correction):
-    """Remember how far a client has travelled in all, and pull its steps back by a share of it."""
+class Traveled(Correction):
+    """Remember how far a client has traveled in all, and pull its steps back by a share of it."""
 
     pull: float = 0.05
 
@@ -101,19 +101,19 @@ class Travelled(Correction):
 @dataclass(frozen=True)
 class Pulled(Correction):
     pull: float
-    travelled: torch.Tensor
+    traveled: torch.Tensor
 
     def correct(self, gradient, params, start):
-        return gradient + self.pull * self.travelled
+        return gradient + self.pull * self.traveled
 
     def outcome(self, delta):
-        return Outcome(remembered={"travelled": self.travelled + delta})
+        return Outcome(remembered={"travelled": self.traveled + delta})
 
 
 @pytest.mark.parametrize(("pace", "drops"), [(BUFFER, False), (to.pace.Buffered(3, max_staleness=1), True)])
 def test_client_memory_is_updated_by_reports_used_in_a_buffer(pace, drops):
     """A step is the mean of three reports, so the model has moved by a third of the remembered sum."""
-    simulation = Simulation(run_of(Travelled(), pace=pace))
+    simulation = Simulation(run_of(Traveled(), pace=pace))
     start = simulation.state.params.clone()
     for _ in range(9):
         simulation.round()
@@ -126,7 +126,7 @@ def test_client_memory_is_updated_by_reports_used_in_a_buffer(pace, drops):
 
 
 def test_client_memory_is_updated_by_reports_accepted_by_a_server(tmp_path):
-    deployed = World(run_of(Travelled()), tmp_path)
+    deployed = World(run_of(Traveled()), tmp_path)
     try:
         start = deployed.host.driver.params.double().clone()
         deployed.run()

@@ -37,7 +37,7 @@ SAMPLED = to.average_all(
 SPOILT = 2
 
 
-def neighbour(data):
+def neighbor(data):
     """The same federation, in which one client has features that train to NaN and labels that are all the same."""
     x, y = data.train.x.clone(), data.train.y.clone()
     mine = slice(*data.train.offsets[SPOILT : SPOILT + 2])
@@ -66,9 +66,9 @@ def known(table):
 
 @pytest.mark.parametrize("algorithm", [PRIVATE, BY_DATA, SAMPLED], ids=["timing", "own data", "sampled"])
 def test_client_with_nan_changes_only_figures_of_noised_models(algorithm):
-    """The attack: compare all figures of the tables of two neighbouring federations."""
+    """The attack: compare all figures of the tables of two neighboring federations."""
     (one, rows), (other, other_rows) = (
-        run(algorithm, data, record_weights=True) for data in (classification(), neighbour(classification()))
+        run(algorithm, data, record_weights=True) for data in (classification(), neighbor(classification()))
     )
     of_models = {"update_norm", "seconds", *(name for name in one.rounds.column_names if name.startswith("test_"))}
     assert known(one.rounds) == known(other.rounds)
@@ -136,7 +136,7 @@ def test_settings_of_a_private_run_reveal_no_data(tmp_path):
             del folder
             settings.append(json.dumps(config))
 
-    for data in (classification(), neighbour(classification(sizes=(40, 5, 1, 33, 48, 20, 9, 64)))):
+    for data in (classification(), neighbor(classification(sizes=(40, 5, 1, 33, 48, 20, 9, 64)))):
         experiment = to.Experiment(data, to.models.Logistic(), PRIVATE, rounds=1)
         folder = tmp_path / str(len(data.train.x))
         experiment.run(folder, callbacks=[Settings()]).export(folder / "model.safetensors", card=True)
@@ -195,7 +195,7 @@ def test_durations_do_not_reveal_numbers_of_examples():
 def test_figures_of_personal_models_are_omitted():
     """The attack: personal models have no noise, and their scores reveal data of their clients."""
     algorithm = to.ditto(to.Sgd(steps=2), cohort_size=3, also=(PrivateSum(noise_multiplier=2.0, cohort=3),))
-    data = [classification(), neighbour(classification())]
+    data = [classification(), neighbor(classification())]
     (one, rows), (other, _) = (run(algorithm, replace(it, test=None, client_test=data[0].train)) for it in data)
     assert {"epsilon", "update_norm"} <= known(one.rounds)
     for name in known(one.rounds) - {"seconds"}:

@@ -6,14 +6,14 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from turnout.reporting.style import GREY, INK, PALETTE, keys_of, looks_of
+from turnout.reporting.style import GRAY, INK, PALETTE, keys_of, looks_of
 
 WHITE, BLACK = "#ffffff", "#000000"
 
 
-def rgb(colour):
+def rgb(color):
     """Red, green and blue from 0 to 1."""
-    digits = colour.removeprefix("#")
+    digits = color.removeprefix("#")
     digits = "".join(2 * each for each in digits) if len(digits) == 3 else digits
     return np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
 
@@ -25,13 +25,13 @@ def luminance(channels):
 
 
 def contrast(one, other):
-    """Contrast of two colours, from 1 to 21."""
+    """Contrast of two colors, from 1 to 21."""
     low, high = sorted(luminance(rgb(each) if isinstance(each, str) else each) for each in (one, other))
     return (high + 0.05) / (low + 0.05)
 
 
 def themes():
-    """Colours of a report in light and in dark, by name."""
+    """Colors of a report in light and in dark, by name."""
     page = files("turnout.reporting").joinpath("base.html").read_text("utf-8")
     light, dark = (dict(re.findall(r"--(\w+): (#\w+)", line)) for line in re.findall(r":root {.*--page.*}", page))
     return {"light": light, "dark": light | dark}
@@ -45,26 +45,26 @@ def test_known_contrasts_are_computed():
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("behind", ["card", "page"])
 def test_lines_and_text_have_sufficient_contrast(theme, behind):
-    colours = themes()[theme]
-    for line in (*PALETTE, GREY):
-        assert contrast(line, colours[behind]) >= 3, line
+    colors = themes()[theme]
+    for line in (*PALETTE, GRAY):
+        assert contrast(line, colors[behind]) >= 3, line
     for text in ("text", "quiet", "link", "yes", "no"):
-        assert contrast(colours[text], colours[behind]) >= 4.5, text
+        assert contrast(colors[text], colors[behind]) >= 4.5, text
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_on_coloured_cells_is_legible(theme):
-    colours = themes()[theme]
-    assert contrast(colours["text"], colours["best"]) >= 4.5
-    darkest = (rgb(PALETTE[0]) + rgb(colours["card"])) / 2  # of a map of a grid
-    assert contrast(colours["text"], darkest) >= 4.5
+def test_text_on_colored_cells_is_legible(theme):
+    colors = themes()[theme]
+    assert contrast(colors["text"], colors["best"]) >= 4.5
+    darkest = (rgb(PALETTE[0]) + rgb(colors["card"])) / 2  # of a map of a grid
+    assert contrast(colors["text"], darkest) >= 4.5
 
 
 def test_exported_figures_are_legible_on_white():
     assert contrast(INK, WHITE) >= 4.5
 
 
-def test_algorithms_of_one_colour_have_different_lines():
+def test_algorithms_of_one_color_have_different_lines():
     looks = looks_of(f"rule {i}" for i in range(4 * len(PALETTE)))
     assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(looks)
     assert len({(look["color"], look.get("marker")) for look in looks.values()}) == len(looks)

@@ -36,7 +36,7 @@ def dots(figure: Figure) -> np.ndarray:
     return np.asarray(figure.axes[0].collections[0].get_offsets())
 
 
-def test_single_value_is_a_dot_and_shared_colours_have_end_markers():
+def test_single_value_is_a_dot_and_shared_colors_have_end_markers():
     names = [f"rule {i}" for i in range(len(PALETTE) + 1)]
     drawn = lines(curves([recorded(name, 0, "test_accuracy", [0.1, 0.5]) for name in names], "test_accuracy"))
     assert [line.get_marker() for line in drawn] == ["None"] * len(PALETTE) + ["s"]
@@ -99,7 +99,7 @@ def test_long_runs_are_thinned_and_keep_their_ends():
     assert evenly(3, 10).tolist() == [0, 1, 2]
 
 
-def test_algorithms_have_one_colour_in_all_figures(make_runs):
+def test_algorithms_have_one_color_in_all_figures(make_runs):
     records = make_runs(1, ("average_all", "known_statistics", "fedau"))
     looks = {name: look["color"] for name, look in styles(records).items()}
     assert len(set(looks.values())) == 3
@@ -112,7 +112,7 @@ def test_algorithms_have_one_colour_in_all_figures(make_runs):
     assert shown == {name: looks[name].lower() for name in ("known_statistics", "fedau")}
 
 
-def test_more_algorithms_than_colours_differ_in_dashes():
+def test_more_algorithms_than_colors_differ_in_dashes():
     records = [recorded(f"a{i}", 0, "test_loss", [1.0, 2.0]) for i in range(3 * len(PALETTE))]
     assert len({(look["color"], look["linestyle"]) for look in styles(records).values()}) == len(records)
 
@@ -199,7 +199,7 @@ def test_missing_columns_are_reported(make_run):
         participation_raster(recorded("a", 0, "test_loss", [1.0]))
 
 
-def test_text_colour_is_replaced_by_the_page(make_run):
+def test_text_color_is_replaced_by_the_page(make_run):
     axes = panels(curves([make_run()], "test_accuracy"))[0]
     assert {axes.xaxis.label.get_color(), axes.yaxis.label.get_color(), axes.get_xticklabels()[0].get_color()} == {INK}
 

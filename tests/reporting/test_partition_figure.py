@@ -49,7 +49,7 @@ def test_bubbles_show_labels_and_bars_show_sizes(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("num_clients", "num_classes"), [(1, 1), (60, 25), (61, 2), (5, 26), (1500, 10), (3, 400)], ids=str
 )
-def test_figures_of_any_size_have_labelled_axes(tmp_path, num_clients: int, num_classes: int) -> None:
+def test_figures_of_any_size_have_labeled_axes(tmp_path, num_clients: int, num_classes: int) -> None:
     counts = np.random.default_rng(0).integers(0, 4, (num_clients, num_classes))
     counts[:, 0] += 1
     figure: Any = holding(counts).plot()

@@ -99,7 +99,7 @@ def test_page_has_settings_and_results(html, six_by_three):
     assert page.says(f"torch{environment()['torch']}")
 
 
-def test_figures_have_descriptions_and_page_colours(html):
+def test_figures_have_descriptions_and_page_colors(html):
     drawings = [attributes for tag, attributes in Page(html).tags if tag == "svg"]
     assert len(drawings) == 8
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)

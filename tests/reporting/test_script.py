@@ -24,7 +24,7 @@ const texts = () => [...plot.querySelectorAll(".ticks text")].map(each => each.t
 try {
   press("ArrowRight");
   seen.read = [...values.children].map(each => each.textContent);
-  seen.colours = [...document.querySelectorAll(".switches i")].map(each => each.style.backgroundColor);
+  seen.colors = [...document.querySelectorAll(".switches i")].map(each => each.style.backgroundColor);
   press("+");
   seen.zoomed = texts();
   seen.tool = getComputedStyle(figure.querySelector(".whole")).visibility;
@@ -114,7 +114,7 @@ def test_keyboard_navigation(make_runs, tmp_path):
         rounds, _, mean, _ = band(samples, window)
         assert float(value) == pytest.approx(100 * mean[rounds == at][0], rel=1e-4)
     assert len(set(seen["colours"])) == len(algorithms)
-    assert all(colour.startswith("rgb(") for colour in seen["colours"])
+    assert all(color.startswith("rgb(") for color in seen["colours"])
     assert seen["zoomed"]
     assert seen["tool"] == "visible"
     assert seen["whole"] == []

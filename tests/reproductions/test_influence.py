@@ -26,7 +26,7 @@ def constant(tau):
     return np.ones(len(tau))
 
 
-def test_unnormalised_equation_8_gives_equal_utility_at_any_rate():
+def test_unnormalized_equation_8_gives_equal_utility_at_any_rate():
     for b in (1, 3, 7):
         alpha = (expected_staleness(RATES, b) * b + 1) / len(RATES)
         np.testing.assert_allclose(alpha * RATES / RATES.sum(), 1 / len(RATES), rtol=1e-14)

@@ -46,7 +46,7 @@ def _flat(w, estimated):
 
 
 @given(st.floats(0.0, 6.0), st.floats(-5, 5))
-def test_two_clients_collaborate_until_they_are_too_far_apart(half, centre):
+def test_two_clients_collaborate_until_they_are_too_far_apart(half, center):
     """Below the separation the mean is the only minimum, above it there is one beside each estimate.
 
     Just below it, in a band of less than 0.01, the mean still is one, and there may be one beside each estimate already.
@@ -54,15 +54,15 @@ def test_two_clients_collaborate_until_they_are_too_far_apart(half, centre):
     x = half**2
     if abs(x - separation()) < 1e-3:
         return
-    found = places([centre - half, centre + half])
+    found = places([center - half, center + half])
     if x < separation() - 0.01:
-        assert found == pytest.approx([centre] * len(found), abs=1e-5)
+        assert found == pytest.approx([center] * len(found), abs=1e-5)
     elif x < separation():
-        assert found[0] + found[-1] == pytest.approx(2 * centre, abs=1e-5)
+        assert found[0] + found[-1] == pytest.approx(2 * center, abs=1e-5)
     else:
         assert len(found) == 2 or half > 5  # beyond which they are the estimates to the last digit
-        assert found[0] + found[-1] == pytest.approx(2 * centre, abs=1e-5)
-        assert found[-1] > centre
+        assert found[0] + found[-1] == pytest.approx(2 * center, abs=1e-5)
+        assert found[-1] > center
 
 
 def test_separation_is_where_the_curvature_at_the_mean_changes_sign():

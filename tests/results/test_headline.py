@@ -30,5 +30,5 @@ def test_tokens_are_texts_with_a_vocabulary() -> None:
     data = source.split(test_fraction=0.0)
     assert "8 texts of up to 2 tokens" in repr(data)
     assert "a vocabulary of 7 tokens" in repr(data)
-    labelled = to.data.from_arrays(torch.rand(8, 3), torch.arange(8) % 2)
-    assert "8 examples of shape [3], 2 classes" in repr(labelled)
+    labeled = to.data.from_arrays(torch.rand(8, 3), torch.arange(8) % 2)
+    assert "8 examples of shape [3], 2 classes" in repr(labeled)

@@ -133,7 +133,7 @@ def test_equal_weights_give_influence_by_reporting_frequency():
 
 
 @pytest.mark.parametrize("average", ["window", "cumulative", "exponential"])
-def test_unnormalised_equation_8_gives_equal_influence(average):
+def test_unnormalized_equation_8_gives_equal_influence(average):
     """At constant speeds, the weights of a client's reports sum to 1 / N per report in the long run."""
     population = Population(speed=Speed(spread=1.0, per="task"))
     timeline = schedule(Buffered(3), population, N, steps=1500)
@@ -149,7 +149,7 @@ def test_unnormalised_equation_8_gives_equal_influence(average):
     np.testing.assert_allclose(total / 4500, 1 / N, rtol=0.05)
 
 
-def test_normalised_weights_still_bring_the_slow_nearer_to_their_fair_share():
+def test_normalized_weights_still_bring_the_slow_nearer_to_their_fair_share():
     population = Population(speed=Speed(spread=1.0, per="task"))
     runs = [
         trained(experiment(make(LOCAL), Buffered(5), population, 40, **PLAIN)) for make in (fedbuff, fedstaleweight)

@@ -165,7 +165,7 @@ def test_oversized_buffers_and_earlier_phases_are_refused():
 
 
 def test_bytes_equal_those_of_sums_within_groups():
-    """A client in a group of two sends less than in a group of four, where it has three neighbours."""
+    """A client in a group of two sends less than in a group of four, where it has three neighbors."""
     for number in (2, 4):
         pace = to.pace.BufferedGroups(buffer_size=1, group_size=number, concurrency=1)
         simulation = Simulation(run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=1))

@@ -104,7 +104,7 @@ def test_requirements_equal_results_of_own_models(data):
         assert requirement.solo_accuracy is not None
         assert requirement.solo_accuracy[k] == pytest.approx(test_accuracy[k], nan_ok=True)
     start, _ = by_client(simulation, data.train, simulation.objective.initial)
-    assert (requirement.train < start).all()  # they have learnt something
+    assert (requirement.train < start).all()  # they have learned something
 
 
 def test_own_models_and_pools_do_not_depend_on_chunks(data):

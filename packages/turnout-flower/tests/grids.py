@@ -25,7 +25,7 @@ def first() -> ArrayRecord:
 
 
 def trained(array: np.ndarray, client: int, name: str) -> np.ndarray:
-    """Return what a client makes of an array: a step towards values of its own."""
+    """Return what a client makes of an array: a step toward values of its own."""
     target = np.linspace(client, client + 1, array.size, dtype=np.float32).reshape(array.shape) + len(name)
     return array + np.float32(0.3) * (target - array)
 

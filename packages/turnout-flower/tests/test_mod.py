@@ -271,7 +271,7 @@ def test_running_statistics_are_refused_with_client_corrections(tmp_path):
         mod(algorithm, tmp_path)(Message(content, 11, "train"), Context(0, 11, {}, RecordDict(), {}), app)
 
 
-def test_layers_are_recognised_by_array_names():
+def test_layers_are_recognized_by_array_names():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
     state = ArrayRecord(model.state_dict())
     chosen = {kind: Arrays.of(to.fedper(personal=kind), state).personal for kind in ("head", "norms", "first")}

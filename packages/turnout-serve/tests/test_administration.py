@@ -202,7 +202,7 @@ def test_invalid_changes_of_clients_are_refused(world, client, body, status, rea
 
 
 def test_banned_client_gets_the_reason_and_ends(world):
-    """The ban ends the task of the client, answers all of its requests, and refuses a new enrolment with its token."""
+    """The ban ends the task of the client, answers all of its requests, and refuses a new enrollment with its token."""
     deployed = world(RUN)
     deployed.round()
     deployed.homes[0].train(deployed.host)
@@ -262,7 +262,7 @@ def test_run_continues_without_banned_client_and_replays(world):
     assert all(client != 1 or went <= 3.0 for client, _, went, *_ in found.visits.stays)
 
 
-def test_token_of_a_removed_client_enrols_a_new_one(world):
+def test_token_of_a_removed_client_enrolls_a_new_one(world):
     """Numbers are not used again; a restart and a replay agree."""
     deployed = world(RUN)
     deployed.round()
@@ -345,7 +345,7 @@ def test_bans_survive_kills(folder, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_concurrent_changes_are_all_applied(world, seed):
-    """Changes, enrolments and reports are journalled in some order, and a restart and a replay give the same state."""
+    """Changes, enrollments and reports are journaled in some order, and a restart and a replay give the same state."""
     deployed = world(PART)
     host, chance = deployed.host, random.Random(seed)
     host.service.enrolment.needs_code = True
@@ -461,16 +461,16 @@ def test_number_of_codes_per_request_is_limited(with_codes, number):
     assert answer.table()["reason"].startswith(f"number is {number!r}: input should be ")
 
 
-def test_server_with_open_enrolment_has_no_codes(world):
+def test_server_with_open_enrollment_has_no_codes(world):
     host = world(RUN).host
     for method, path in (("GET", "codes"), ("POST", "codes/add"), ("POST", "codes/withdraw")):
         answer = host.administer(method, path)
         assert answer.status == 409
-        assert answer.table()["reason"].startswith("anyone may enrol at this server")
+        assert answer.table()["reason"].startswith("anyone may enroll at this server")
 
 
 def test_code_is_used_by_the_first_event_of_a_group():
-    """An enrolment and a withdrawal in one group, in both orders, also if the enrolment has to be written a second time."""
+    """An enrollment and a withdrawal in one group, in both orders, also if the enrollment has to be written a second time."""
     made = enrolment_with({"a": None})
     batch = set[str]()
     assert made.admit(Event("enrol", digest="t", data={"code": "a"}), batch) is None
@@ -484,8 +484,8 @@ def test_code_is_used_by_the_first_event_of_a_group():
     assert refused.status == 403
 
 
-def test_code_of_an_unwritten_enrolment_counts_as_used():
-    """A second client cannot use the code of an enrolment that waits for the disk."""
+def test_code_of_an_unwritten_enrollment_counts_as_used():
+    """A second client cannot use the code of an enrollment that waits for the disk."""
     made, waits = enrolment_with({"a": None}), Event("enrol", digest="t", data={"code": "a"})
     assert made.admit(waits, set()) is None
     again = set[str]()

@@ -107,7 +107,7 @@ def test_training_sends_only_the_documented_content(row, world, bodies):
 
 
 def test_a_server_that_takes_the_shape_of_the_first_client(world, bodies):
-    """Gets with each enrolment the same few sizes and types, waiting or not, and in reports what it gets of any run."""
+    """Gets with each enrollment the same few sizes and types, waiting or not, and in reports what it gets of any run."""
     shape = DataShape.of(FIVE)
     deployed = world(run(), shape=shape.settings())
     running, first = deployed.host.app, FirstClient(deployed.host.store, Options(), {}, lambda told: told)
@@ -120,7 +120,7 @@ def test_a_server_that_takes_the_shape_of_the_first_client(world, bodies):
     deployed.run()
     enrolments = [json.loads(body) for body in bodies["/v1/enrol"]]
     assert enrolments == [{"protocol": 2, "data": shape.settings()}] * (FIVE.num_clients + 1)
-    assert shape.settings().keys() == documented("enrolment with `--inputs auto`")["enrol"]
+    assert shape.settings().keys() == documented("enrollment with `--inputs auto`")["enrol"]
     check(bodies, FIVE, "none of these", enrolment=frozenset({"protocol", "data"}))
 
 

@@ -96,7 +96,7 @@ def test_invalid_numbers_are_refused(value):
         Checkin.read({"wait": value})
 
 
-ENROLMENTS = {
+ENROLLMENTS = {
     rb'{"protocol":2,"name":"\ud800"}': 400,
     rb'{"protocol":2,"name":"\u0000"}': 400,
     rb'{"protocol":2,"name":"\u001b]0;x\u0007"}': 400,
@@ -110,12 +110,12 @@ ENROLMENTS = {
 }
 
 
-@pytest.mark.parametrize("body", ENROLMENTS, ids=lambda body: body[:40].decode())
-def test_invalid_enrolments_are_refused(deployed, body):  # noqa: F811
+@pytest.mark.parametrize("body", ENROLLMENTS, ids=lambda body: body[:40].decode())
+def test_invalid_enrollments_are_refused(deployed, body):  # noqa: F811
     """Anybody may ask; what is no text for a database, a terminal or a page never gets to the journal."""
     entries, headers = deployed.host.driver.applied, {"authorization": f"Bearer {hashed(body.decode())[:40]}"}
     answer = deployed.host.send("POST", "/v1/enrol", body, headers)
-    assert answer.status == ENROLMENTS[body], answer.body
+    assert answer.status == ENROLLMENTS[body], answer.body
     assert answer.status == 201 or answer.table()["reason"]
     assert deployed.host.driver.applied == entries + (answer.status == 201)
     assert deployed.host.service.writer.failure is None

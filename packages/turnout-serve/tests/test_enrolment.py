@@ -26,7 +26,7 @@ def asks(token: str, code: str | None) -> Event:
     return Event("enrol", digest=token, data={} if code is None else {"code": code})
 
 
-def test_two_enrolments_in_one_group_cannot_share_a_code() -> None:
+def test_two_enrollments_in_one_group_cannot_share_a_code() -> None:
     made, batch = enrolment({"a": None, "b": None}), set[str]()
     assert made.admit(asks("one", "a"), batch) is None
     refused = made.admit(asks("two", "a"), batch)

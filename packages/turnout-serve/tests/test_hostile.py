@@ -27,7 +27,7 @@ from .world import LOCAL, World
 EXAMPLES = int(os.environ.get("TURNOUT_FUZZ", "150"))
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=2, evaluate_every=2)
 STRANGER = "x" * 43
-NEWCOMER = "y" * 43  # may enrol
+NEWCOMER = "y" * 43  # may enroll
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +268,7 @@ def test_requests_beyond_the_rate_limit_are_refused(deployed):
 
 
 def test_one_time_code_is_used_once(folder):
-    """Where enrolment takes a code, each makes one client; the client that used it may ask again."""
+    """Where enrollment takes a code, each makes one client; the client that used it may ask again."""
     from turnout_serve.server.enrolment import Enrolment
     from turnout_serve.server.verdicts import hashed
 

@@ -366,7 +366,7 @@ def test_escapes_in_server_messages_are_not_printed():
         assert "what answers there is no turnout server" in cli("status", connection.url, code=2)
 
 
-def test_malformed_enrolment_answers_are_refused():
+def test_malformed_enrollment_answers_are_refused():
     for told in ({}, {"client": "3", "run": "r1"}, {"client": -1, "run": "r1"}, {"client": 3, "run": "../x"}):
         session = Client(Newcomer(ClientState()), NO_TRAINER).session()
         next(session)

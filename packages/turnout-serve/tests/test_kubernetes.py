@@ -41,9 +41,9 @@ def test_kubectl_accepts_every_field(kind):
     command = ["kubectl", "set", "env", "--local", "--filename=-", "--output=yaml", "A=b"]
     answer = subprocess.run(command, input=yaml.safe_dump(FILES[kind]), text=True, capture_output=True, check=True)
     assert lost(FILES[kind], yaml.safe_load(answer.stdout)) == []
-    misspelt = FILES[kind] | {"spec": FILES[kind]["spec"] | {"stratgy": {"type": "Recreate"}}}
-    answer = subprocess.run(command, input=yaml.safe_dump(misspelt), text=True, capture_output=True, check=True)
-    assert lost(misspelt, yaml.safe_load(answer.stdout)) == ["/spec/stratgy"]
+    misspelled = FILES[kind] | {"spec": FILES[kind]["spec"] | {"stratgy": {"type": "Recreate"}}}
+    answer = subprocess.run(command, input=yaml.safe_dump(misspelled), text=True, capture_output=True, check=True)
+    assert lost(misspelled, yaml.safe_load(answer.stdout)) == ["/spec/stratgy"]
 
 
 @pytest.mark.parametrize("kind", ["Job", "Deployment"])

@@ -51,7 +51,7 @@ RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), r
 
 
 @pytest.mark.parametrize("saves", [False, True])
-def test_client_enrols_during_a_run(world, folder, saves):
+def test_client_enrolls_during_a_run(world, folder, saves):
     """N grows, the newcomer takes part, and a server that restarts before it has its rows goes on alike."""
     models = []
     for restarts in (False, True):

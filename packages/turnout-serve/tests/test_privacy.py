@@ -353,7 +353,7 @@ def test_reports_with_nan_end_no_private_run(world):
     assert deployed.host.driver.version == ROUNDS
 
 
-def neighbour(data, kind):
+def neighbor(data, kind):
     """The same clients, of whom the first has other examples, and other numbers of them."""
     x, y = data.train.client(0)
     parts = [data.train.client(row) for row in range(1, data.num_clients)]
@@ -391,14 +391,14 @@ def leaving(deployed):
 
 
 @pytest.mark.parametrize("kind", ["others", "huge"])
-def test_neighbouring_data_change_only_noised_figures(world, folder, kind, monkeypatch):
+def test_neighboring_data_change_only_noised_figures(world, folder, kind, monkeypatch):
     """Status, metrics, the list of clients and tables: nothing else tells two servers apart of which one client differs."""
     monkeypatch.setattr(time, "time", lambda: 1e9)
     answers = Answers(noise_multiplier=4.0, most=6, examples=30)
     run = private(PrivateSum(norm=0.3, noise_multiplier=2.0, answers=answers))
     run = replace(run, data=held_out(), rounds=2, evaluate_every=1, evaluate_share=1.0)
     there = leaving(world(run, folder=folder / "a"))
-    other = leaving(world(replace(run, data=neighbour(run.data, kind)), folder=folder / "b", served=run))
+    other = leaving(world(replace(run, data=neighbor(run.data, kind)), folder=folder / "b", served=run))
     assert there.keys() == other.keys()
     different = {name for name in there if there[name] != other[name]}
     noised = re.compile(

@@ -97,7 +97,7 @@ def test_connections_of_a_trusted_machine_are_not_counted(monkeypatch):
             assert ask(port, b"GET /v1/run HTTP/1.1\r\nconnection: close\r\n\r\n").startswith(answer)
 
 
-class TestEnrolments:
+class TestEnrollments:
     """Two new clients an hour of each address; this machine's are counted only where a proxy forwards them."""
 
     @pytest.fixture
@@ -113,7 +113,7 @@ class TestEnrolments:
             yield world.host
 
     def enrol(self, host, name, forwarded=None, code=None):
-        """Enrol with the next code, or with another one."""
+        """Enroll with the next code, or with another one."""
         headers = {"authorization": f"Bearer {name * 40}"}
         if forwarded is not None:
             headers["x-forwarded-for"] = forwarded
@@ -153,7 +153,7 @@ class TestEnrolments:
         assert self.statuses(host, "ijk", *["198.51.100.7"] * 3) == [201, 201, 429]
 
     def test_clients_and_refused_newcomers_are_not_counted(self, host):
-        """Clients enrol again at every start, and those without a code do not keep others out."""
+        """Clients enroll again at every start, and those without a code do not keep others out."""
         address = "203.0.113.9"
         assert self.enrol(host, "a", address).status == 201
         assert [self.enrol(host, "a", address).status for _ in range(5)] == [200] * 5
@@ -161,7 +161,7 @@ class TestEnrolments:
         assert self.statuses(host, "bc", address, address) == [201, 429]
         assert [self.enrol(host, name, address).status for name in "ab"] == [200, 200]
 
-    def test_a_refused_enrolment_uses_no_code(self, host, monkeypatch):
+    def test_a_refused_enrollment_uses_no_code(self, host, monkeypatch):
         """It gets 429 with a time, after which the same code makes a client; the journal has nothing of the refusal."""
         address, now = "203.0.113.9", [time.monotonic()]
         monkeypatch.setattr(self.http._gate._newcomers, "_clock", lambda: now[0])

@@ -296,7 +296,7 @@ def test_groups_of_one_version():
 
 
 def test_sparse_groups_are_compared_by_the_list_of_clients():
-    """Of a client's few neighbours alone, groups that differ little would look alike or unlike by chance."""
+    """Of a client's few neighbors alone, groups that differ little would look alike or unlike by chance."""
     repeats = Repeats(SecureSum(degree=2).masking, noised=False, allowed=True)
     for version, clients, declined in ((0, [1, 2, 3, 4, 5, 6], None), (1, [1, 2, 3, 4, 5], "similar group")):
         tasks = [trains(version, "a")]

@@ -149,12 +149,12 @@ def test_sender_of_unreadable_shares_is_excluded(deployed, caplog):
         deployed.run()
     assert participants(deployed) == [OTHERS] * ROUNDS
     assert [r.clients for r in caplog.records if "excluded from a secure sum" in r.message] == [[3]]
-    assert deployed.host.driver.barred == {3: "it dealt shares that a neighbour cannot read"}
+    assert deployed.host.driver.barred == {3: "it dealt shares that a neighbor cannot read"}
     goes_on(deployed)
 
 
 @pytest.mark.parametrize("filler", [0, 7])
-def test_client_that_falsely_refuses_a_neighbour_is_excluded(world, filler):
+def test_client_that_falsely_refuses_a_neighbor_is_excluded(world, filler):
     """One liar in five gives no evidence, or evidence by which the shares can be read: the sum goes on without it."""
 
     def accuses(phase, version, tensors):
@@ -167,7 +167,7 @@ def test_client_that_falsely_refuses_a_neighbour_is_excluded(world, filler):
     cheat(deployed, 3, accuses)
     deployed.run()
     assert participants(deployed) == [OTHERS] * ROUNDS
-    assert deployed.host.driver.barred == {3: "it refused shares of a neighbour that can be read"}
+    assert deployed.host.driver.barred == {3: "it refused shares of a neighbor that can be read"}
     goes_on(deployed)
 
 
@@ -190,12 +190,12 @@ def test_shares_of_another_key_abort_one_sum(deployed, monkeypatch, caplog):
     """Client 3 deals shares of another key and leaves: nobody can take off its masks, the round says so, and it is barred."""
     share = SecureClient.share
 
-    def dealt(self, neighbours):
+    def dealt(self, neighbors):
         if self.number != 4:
-            return share(self, neighbours)
+            return share(self, neighbors)
         right, self._masking = self._masking, new_key()
         try:
-            return share(self, neighbours)
+            return share(self, neighbors)
         finally:
             self._masking = right
 
@@ -220,10 +220,10 @@ def test_clients_that_prevent_one_sum_each_end_no_run(world, monkeypatch):
     """Two of eight deal shares of another key and leave: a sum names one of them, and the run goes on after both."""
     share = SecureClient.share
 
-    def dealt(self, neighbours):
+    def dealt(self, neighbors):
         right, self._masking = self._masking, self._masking if self.number not in (3, 6) else new_key()
         try:
-            return share(self, neighbours)
+            return share(self, neighbors)
         finally:
             self._masking = right
 
@@ -294,7 +294,7 @@ def task(phase, **tensors):
 
 
 def announced(piece=SECURE):
-    """A client that has trained, and keys of neighbours."""
+    """A client that has trained, and keys of neighbors."""
     experiment = to.Experiment(FIVE, to.models.Logistic(), to.fedau(LOCAL, also=(piece,)), rounds=1)
     from turnout.simulation import Simulation
 
@@ -304,7 +304,7 @@ def announced(piece=SECURE):
     return side
 
 
-def neighbours(number, key=None):
+def neighbors(number, key=None):
     keys = [list((key or public(new_key())) * 2) for _ in range(number)]
     return {
         "neighbours": torch.arange(2, number + 2)[None],
@@ -327,17 +327,17 @@ def neighbours(number, key=None):
         ({"keys": torch.zeros((1, 4, 10), dtype=torch.uint8)}, "no keys of 64 bytes for each of 4 clients"),
         ({"keys": torch.zeros((1, 3, 64), dtype=torch.uint8)}, "no keys of 64 bytes for each of 4 clients"),
         (
-            neighbours(2),
-            "the server gives this client 2 neighbours; by the run's settings it has 4 at most, and at least 3",
+            neighbors(2),
+            "the server gives this client 2 neighbors; by the run's settings it has 4 at most, and at least 3",
         ),
-        (neighbours(6), "the server gives this client 6 neighbours"),
+        (neighbors(6), "the server gives this client 6 neighbors"),
     ],
 )
 def test_client_drops_out_of_impossible_tasks(change, why, caplog):
     """It says why, and goes on to the next round: nothing that a server sends ends its process."""
     side = announced(SecureSum(largest=64.0, degree=4, min_clients=4, weights=(0.5, 2.0)))
     with caplog.at_level(logging.WARNING, "turnout.client"):
-        assert phase_message(side, task("share", **(neighbours(4) | change)), {}) is None
+        assert phase_message(side, task("share", **(neighbors(4) | change)), {}) is None
     assert why in caplog.records[-1].reason
     assert phase_message(side, task("mask", senders=torch.tensor([[2]])), {}) is None
 
@@ -372,7 +372,7 @@ def test_weights_out_of_range_are_refused():
     for wrong in ((2.0, 1.0), (-1.0, 1.0), (1.0,)):
         with pytest.raises(to.ConfigurationError, match=r"weights: got .*, needed the smallest and the largest"):
             SecureSum(weights=wrong)
-    with pytest.raises(to.ConfigurationError, match=r"threshold: got 0.5, needed a fraction of the neighbours, > 0.5"):
+    with pytest.raises(to.ConfigurationError, match=r"threshold: got 0.5, needed a fraction of the neighbors, > 0.5"):
         SecureSum(threshold=0.5)
     assert shamir.SHARE_BYTES == 33
 

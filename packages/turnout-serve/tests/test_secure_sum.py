@@ -18,7 +18,7 @@ from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.population import ALittleIsEnough
 from turnout.protocol.secure.attendance import Attendance, threshold_of
-from turnout.protocol.secure.graph import neighbours
+from turnout.protocol.secure.graph import neighbors
 from turnout.protocol.secure.local import secure_sum
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import TooFewClients
@@ -89,11 +89,11 @@ def test_attendance_ends_rounds_as_the_protocol_does(data):
         assert [c + 1 for c in follows.masked] == summed
 
 
-def test_masks_of_absent_clients_need_their_neighbours():
-    """Client 0 is gone before it masked; of its neighbours, 1 and 5 here, both have to be there at the end."""
+def test_masks_of_absent_clients_need_their_neighbors():
+    """Client 0 is gone before it masked; of its neighbors, 1 and 5 here, both have to be there at the end."""
     found = Attendance(1.0, 2, 2, (0, 0))
     found.share(list(range(6)))
-    others = found.neighbours[0]
+    others = found.neighbors[0]
     found.threshold = 1
     found.mask(list(range(6)))
     found.open([c for c in range(6) if c])
@@ -111,9 +111,9 @@ def test_threshold_is_rounded_up_and_above_half(share, degree, threshold):
 
 
 @pytest.mark.parametrize("degree", [None, 2, 3, 5, 20])
-def test_num_neighbours_equals_the_degree_of_the_graph(degree):
-    graph = neighbours(range(9), degree, 0)
-    assert {len(others) for others in graph.values()} == {SecureSum(degree=degree).masking.num_neighbours(9)}
+def test_num_neighbors_equals_the_degree_of_the_graph(degree):
+    graph = neighbors(range(9), degree, 0)
+    assert {len(others) for others in graph.values()} == {SecureSum(degree=degree).masking.num_neighbors(9)}
 
 
 def test_large_numbers_are_clipped():

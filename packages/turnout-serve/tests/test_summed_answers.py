@@ -237,7 +237,7 @@ def test_kill_between_any_two_writes_loses_no_answer(world, folder, reaper, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_noised_answers_count_towards_the_budget(world, kind):
+def test_noised_answers_count_toward_the_budget(world, kind):
     """Epsilon in all tables is that of as many Gaussian releases, one by one; noise of the stated deviation is in the sum."""
     deployed = there(world, run(KINDS[kind], rounds=2, evaluate_every=2, evaluate_share=1.0), checkpoint_every=0.0)
     found = ask(deployed, Question("label_histogram"))
@@ -353,7 +353,7 @@ LAYOUTS = list(layouts())
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(LAYOUTS))
 def test_influence_of_a_client_on_a_sum_is_bounded(data, layout):
-    """Whatever a client sends, and on the grid of the masks: neighbours differ by S at most."""
+    """Whatever a client sends, and on the grid of the masks: neighbors differ by S at most."""
     answer = {
         name: np.array(data.draw(st.lists(values, min_size=(n := int(np.prod(shape))), max_size=n))).reshape(shape)
         for name, shape in layout.shapes.items()

@@ -30,7 +30,7 @@ def test_availability_by_the_clock_passes_at_the_speed_of_the_clock():
         swarm(to.availability.Diurnal(seconds_per_round=300), seconds_per_round=60.0)
 
 
-def test_swarm_notices_once_that_enrolments_are_deferred():
+def test_swarm_notices_once_that_enrollments_are_deferred():
     reasons = []
     made = swarm(to.availability.Everyone(), notice=reasons.append)
 

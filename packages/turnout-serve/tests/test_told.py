@@ -91,7 +91,7 @@ def test_late_and_dropped_tasks_are_told(world, tmp_path, heard):
     assert (step["step"], step["reports"]) == (1, 1)
 
 
-def test_enrolments_changes_and_failed_authentications_are_told(world, heard):
+def test_enrollments_changes_and_failed_authentications_are_told(world, heard):
     deployed = world(RUN)
     assert [line["client"] for line in lines(heard, "client enrolled")] == [0, 1, 2, 3]
     for change in ("ban", "unban", "remove"):
@@ -108,12 +108,12 @@ def test_enrolments_changes_and_failed_authentications_are_told(world, heard):
     assert not any("x" * 40 in json.dumps(line) for line in failed)
 
 
-def test_refused_enrolment_is_told(world, heard):
+def test_refused_enrollment_is_told(world, heard):
     deployed = world(RUN, max_clients=4)
     headers = {"authorization": f"Bearer {'z' * 40}"}
     deployed.host.call(Call("POST", "/v1/enrol", {"protocol": 2, "name": "late\x1b[2J"}, headers=headers))
     deployed.host.call(Call("POST", "/v1/enrol", {"protocol": 2, "name": "fifth"}, headers=headers))
-    (line,) = lines(heard, "enrolment refused")
+    (line,) = lines(heard, "enrollment refused")
     assert (line["client_name"], line["reason"]) == ("fifth", "this federation has its 4 clients")
 
 

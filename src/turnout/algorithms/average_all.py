@@ -22,7 +22,7 @@ def average_all(
     """Average the updates over all clients, with zeros for absent clients (FedAU, baseline "average all").
 
     ``u = (1/N) sum_b Delta_b``, where Delta_b is the update of participant b, N is the number of all clients, and u is
-    the direction of the server's step. Like `average_participating` it is biased towards clients that participate
+    the direction of the server's step. Like `average_participating` it is biased toward clients that participate
     often, and its steps are smaller in rounds with fewer participants.
 
     Args:

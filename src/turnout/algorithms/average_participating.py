@@ -22,7 +22,7 @@ def average_participating(
     """Average the updates of the participants with equal weights (FedAU, baseline "average participating").
 
     ``u = (1/B) sum_b Delta_b``, where Delta_b is the update of participant b, B is the number of participants, and u is
-    the direction of the server's step. It is biased towards clients that participate often.
+    the direction of the server's step. It is biased toward clients that participate often.
 
     Args:
         local: local training; None is `Sgd` with its defaults.

@@ -21,10 +21,10 @@ def check_averages(algorithm: Algorithm, pace: Pace) -> None:
     pieces: list[object] = list(algorithm.guard)
     if type(pace) is not Rounds:  # a late update is not the difference from the present model
         pieces.append(pace)
-    *factors, normaliser = algorithm.weighting
-    if not isinstance(normaliser, DivideBySum | DivideByParticipants):
-        pieces.append(normaliser)
-    pieces += [it for it in factors if not isinstance(it, ByExamples) or isinstance(normaliser, DivideByParticipants)]
+    *factors, normalizer = algorithm.weighting
+    if not isinstance(normalizer, DivideBySum | DivideByParticipants):
+        pieces.append(normalizer)
+    pieces += [it for it in factors if not isinstance(it, ByExamples) or isinstance(normalizer, DivideByParticipants)]
     if type(algorithm.aggregation) not in (WeightedSum, SecureSum):
         pieces.append(algorithm.aggregation)
     if type(algorithm.server) is not ServerSgd or algorithm.server.lr != 1.0:

@@ -53,12 +53,12 @@ def _check_pieces(pieces: Sequence[object]) -> None:
 
 
 def _weighting(pieces: Sequence[Piece]) -> tuple[Weighting, ...]:
-    """Return the chain of weightings, which ends in a normaliser."""
+    """Return the chain of weightings, which ends in a normalizer."""
     chain = _all(Weighting, pieces)
     if chain and not any(isinstance(piece, Normaliser) for piece in chain):
         written = ", ".join(type(piece).__name__ for piece in chain)
         raise ConfigurationError(
-            f"the weights of {written} need a normaliser after them: DivideByClients (FedAU), DivideBySum (FedAvg by "
+            f"the weights of {written} need a normalizer after them: DivideByClients (FedAU), DivideBySum (FedAvg by "
             "examples) or DivideByParticipants"
         )
     return chain or (DivideByParticipants(),)
@@ -79,7 +79,7 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
         if isinstance(old, filled):
             _refuse_loss(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
     rest = (piece for piece in pieces if not isinstance(piece, filled))
-    # A chain of weightings ends in its normaliser.
+    # A chain of weightings ends in its normalizer.
     return (*(piece for piece in also if not isinstance(piece, Normaliser)), *rest, *_all(Normaliser, also))
 
 
@@ -119,7 +119,7 @@ def compose(*pieces: Piece, cohort_size: Size = None, also: Sequence[Piece] = ()
         pieces: pieces that fill the slots.
         cohort_size: number or share of the clients of a round, drawn uniformly without replacement, as `Uniform` takes them;
             None leaves the selection to the pieces.
-        also: further pieces, as passed to a recipe. In a chain they act first. A selection, a normaliser, an
+        also: further pieces, as passed to a recipe. In a chain they act first. A selection, a normalizer, an
             aggregation or a server optimizer among them replaces that of the recipe.
         name: name of the algorithm in reports.
 

@@ -1,4 +1,4 @@
-"""FedBN: share all parameters but those of normalisation layers."""
+"""FedBN: share all parameters but those of normalization layers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def fedbn(
     cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Average all parameters but those of normalisation layers, which stay with their client (FedBN, Algorithm 1).
+    """Average all parameters but those of normalization layers, which stay with their client (FedBN, Algorithm 1).
 
-    Weights, biases and running statistics of normalisation layers are personal. As in the paper, all clients take part
-    with equal weights. The model needs normalisation layers, such as ``models.Mlp(batch_norm=True)`` or a module with
+    Weights, biases and running statistics of normalization layers are personal. As in the paper, all clients take part
+    with equal weights. The model needs normalization layers, such as ``models.Mlp(batch_norm=True)`` or a module with
     `nn.BatchNorm2d`.
 
     Args:
         local: local training; None is `Sgd` with its defaults.
-        personal: personal parameters; see `Personal`. ``"norms"`` are those of normalisation layers. With ``"head"``,
+        personal: personal parameters; see `Personal`. ``"norms"`` are those of normalization layers. With ``"head"``,
             their weights and biases are averaged, too. Running statistics always stay with clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available

@@ -37,7 +37,7 @@ def fedbuff(
     Delta_b is the update of report b, tau_b is its staleness in server steps, and s is the discount, 1 by default.
 
     The discount of the paper is ``"polynomial"``, ``s = 1 / sqrt(1 + tau)``. With ``"exponential"``, weights are
-    divided by their sum, as in the code of FedStaleWeight's authors: a base of 0.5 favours fresh reports, and a base of
+    divided by their sum, as in the code of FedStaleWeight's authors: a base of 0.5 favors fresh reports, and a base of
     2 is their reverse exponential.
 
     Args:

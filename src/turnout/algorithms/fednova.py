@@ -1,4 +1,4 @@
-"""FedNova: normalise updates by their number of local steps."""
+"""FedNova: normalize updates by their number of local steps."""
 
 from __future__ import annotations
 

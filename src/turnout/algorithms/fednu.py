@@ -26,7 +26,7 @@ def fednu(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Select clients with probabilities that favour useful gradients, and average their updates (FedNu, Algorithm 1).
+    """Select clients with probabilities that favor useful gradients, and average their updates (FedNu, Algorithm 1).
 
     The K draws are independent and with replacement; a client that is drawn twice counts twice.
 

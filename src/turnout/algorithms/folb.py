@@ -98,7 +98,7 @@ def folb_two_set(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Weight updates by gradient agreement, normalised by a second cohort that only sends gradients (FOLB, eq. 9).
+    """Weight updates by gradient agreement, normalized by a second cohort that only sends gradients (FOLB, eq. 9).
 
     Both cohorts are drawn independently (Algorithm 2). See `Alignment` and `DivideBySecondCohort`.
 

@@ -26,7 +26,7 @@ def moon(
 ) -> Algorithm:
     """Average updates of local training with a contrastive term on representations (MOON).
 
-    The term pulls representations of a client's examples towards those of the received model, and away from those of
+    The term pulls representations of a client's examples toward those of the received model, and away from those of
     its last local model. A local step takes three more forward passes than with FedAvg. Updates are averaged with
     weights proportional to the number of examples.
 

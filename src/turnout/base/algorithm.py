@@ -39,7 +39,7 @@ class Algorithm:
         corrections: corrections of local gradients, in the order in which they apply.
         measurements: measurements that clients report beside their update.
         guard: guards, which change reports before they are sent, in order.
-        weighting: chain of weightings, which ends in one normaliser.
+        weighting: chain of weightings, which ends in one normalizer.
         aggregation: aggregation of weighted updates into a direction.
         server: server optimizer.
         personal: personalization; None if all parameters are shared.

@@ -60,7 +60,7 @@ def _settle(
     trained = algorithm.corrections if phase == "train" else ()
     settling = [piece for piece in (*algorithm.guard, *trained) if type(piece).settle is not ClientPiece.settle]
     if not algorithm.keeps and not algorithm.remembers and not settling and update is None:
-        return  # without `finite`, which synchronises with the device
+        return  # without `finite`, which synchronizes with the device
     good = torch.from_numpy(sent.finite())[:, None]
     for piece in settling:
         piece.settle(memory, sent, good)

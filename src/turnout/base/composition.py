@@ -34,12 +34,12 @@ def check_composition(algorithm: Slots) -> None:
 
 
 def _check_weighting(algorithm: Slots) -> None:
-    """Raise an error unless the chain of weightings ends in its only normaliser."""
-    normalisers = [w for w in algorithm.weighting if isinstance(w, Normaliser)]
-    if len(normalisers) != 1 or normalisers[0] is not algorithm.weighting[-1]:
+    """Raise an error unless the chain of weightings ends in its only normalizer."""
+    normalizers = [w for w in algorithm.weighting if isinstance(w, Normaliser)]
+    if len(normalizers) != 1 or normalizers[0] is not algorithm.weighting[-1]:
         written = " -> ".join(type(w).__name__ for w in algorithm.weighting) or "nothing"
         raise ConfigurationError(
-            f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
+            f"the weighting chain is {written}; it must end in exactly one normalizer, because the papers differ in "
             "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
         )
 

@@ -24,11 +24,11 @@ def check_lengths(piece: Piece, num_clients: int) -> None:
 
 
 def refuse_new_clients(piece: Piece) -> None:
-    """Raise an error if an option of a piece has no number for clients that enrol during a run."""
+    """Raise an error if an option of a piece has no number for clients that enroll during a run."""
     for name, values in _given(piece):
         raise ConfigurationError(
             f"{name} has a number for each of {len(values)} clients, and more have enrolled: write {name}=None if clients "
-            "may enrol at any time"
+            "may enroll at any time"
         )
 
 

@@ -100,7 +100,7 @@ class Piece(Registered):
     per_client: ClassVar[tuple[str, ...]] = ()
     """Names of options that hold one number per client, or None.
 
-    Numbers for another number of clients are refused, and so are clients that enrol during a run.
+    Numbers for another number of clients are refused, and so are clients that enroll during a run.
     """
 
     def fits(self, algorithm: Slots) -> None:

@@ -37,7 +37,7 @@ def server_step(
     aggregation acts alone (MIFA, PrivateSum). Weights are float64 for any type of the updates. If a piece raises an
     error, the state is restored.
 
-    On a GPU, this synchronises once, at the end. The step is taken as if all reports were finite; whether they are is
+    On a GPU, this synchronizes once, at the end. The step is taken as if all reports were finite; whether they are is
     read together with the recorded figures. If some are not, the step is undone and repeated without them.
 
     Args:
@@ -115,7 +115,7 @@ def _emptied(
 
 
 def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
-    """Check that the new model and all sums are finite, and read the recorded figures. This synchronises with a GPU.
+    """Check that the new model and all sums are finite, and read the recorded figures. This synchronizes with a GPU.
 
     The optimizer state must be finite, too: if the square of a huge update overflows to infinity, the step, which is
     divided by its root, is zero, and so are all later steps.

@@ -27,12 +27,12 @@ class Stateful(Piece, ABC):
         """Return the state after clients enrolled during a run.
 
         By default, tensors with one row per client are extended by initial rows, as `init` returns them. Pieces
-        override the method if initial rows depend on the time of enrolment, or if other tensors depend on N.
+        override the method if initial rows depend on the time of enrollment, or if other tensors depend on N.
 
         Args:
             state: state for the clients of `before`.
-            before: the federation before the enrolment.
-            after: the federation after the enrolment; new clients have the highest numbers.
+            before: the federation before the enrollment.
+            after: the federation after the enrollment; new clients have the highest numbers.
             version: number of server steps so far.
         """
         one, two = (self.init(replace(after, num_clients=few, rates=None)) for few in (1, 2)) if state else ({}, {})

@@ -72,7 +72,7 @@ for command in (
 listing.listing.add_to(app, "list")
 
 _data = application("data", "List and download data sets, and show how they are split over clients.", data.EPILOG)
-data.catalogue.add_to(_data, "list")
+data.catalog.add_to(_data, "list")
 data.fetch.add_to(_data)
 data.show_data.add_to(_data, "show")
 app.add_typer(_data)

@@ -157,7 +157,7 @@ class ExperimentOptions(DeviceOption, AvailabilityOption):
     rounds: int | None = option("Number of server steps (default: 100).", "N", panel=SETTINGS)
     every: int | None = option("Rounds between evaluations (default: 10).", "N", None, "--every", panel=SETTINGS)
     engine: str | None = piece_option(
-        "Training of a cohort: vectorised (all clients at once), one_by_one, or auto (default)."
+        "Training of a cohort: vectorized (all clients at once), one_by_one, or auto (default)."
     )
     precision: str | None = option("Precision of local steps: full (default), or bf16.", "NAME", panel=SETTINGS)
     config: Path | None = option(

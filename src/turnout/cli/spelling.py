@@ -73,7 +73,7 @@ def on_command_line(message: str) -> str:
             between = message[at:begin]
             if 0 <= advice < begin:
                 between = _OPTION.sub(partial(_with_section, subject, section), between).replace(" in split()", "")
-            parts += [between, _spelt(message[begin:end])]
+            parts += [between, _spelled(message[begin:end])]
             at = end
     return "".join(parts)
 
@@ -101,7 +101,7 @@ def _expressions(message: str) -> Iterator[tuple[int, int]]:
             yield match.start(), end
 
 
-def _spelt(text: str) -> str:
+def _spelled(text: str) -> str:
     """Translate an expression to settings, if possible."""
     if not text:
         return text

@@ -133,7 +133,7 @@ class _Submitit(Executor):
 
     @staticmethod
     def _has_ended(job: Any, future: Future[Any]) -> bool:
-        """Set the result of a job that has ended; cancel the job of a cancelled future. Return whether either was done."""
+        """Set the result of a job that has ended; cancel the job of a canceled future. Return whether either was done."""
         if future.cancelled():
             job.cancel()
             return True

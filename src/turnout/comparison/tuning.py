@@ -127,7 +127,7 @@ class Search:
         return sorted(points, key=lambda point: self._figures[point, self.seeds[0], rounds], reverse=True)
 
     def _untried(self, best: Point) -> list[Point]:
-        """Return the neighbors of a point that did not run all rounds, those towards larger values first."""
+        """Return the neighbors of a point that did not run all rounds, those toward larger values first."""
         ratios = [values[1] / values[0] for values in self.axes.values()]
         neighbors = [
             (*best[:index], value, *best[index + 1 :])

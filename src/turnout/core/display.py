@@ -13,7 +13,7 @@ _STYLE = {
     "th": "text-align:left;font-weight:400;opacity:.75;padding:2px 16px 2px 0;vertical-align:top",
     "td": "text-align:left;padding:2px 0",
 }
-"""Styles without colours, so that a table is legible in light and dark notebooks."""
+"""Styles without colors, so that a table is legible in light and dark notebooks."""
 
 _MOST = 80
 """Maximum number of characters of an option's value."""

@@ -1,4 +1,4 @@
-"""Explain unknown keyword arguments: those that other programs call otherwise, and those that are misspelt."""
+"""Explain unknown keyword arguments: those that other programs call otherwise, and those that are misspelled."""
 
 from __future__ import annotations
 

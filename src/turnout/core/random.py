@@ -4,7 +4,7 @@ There is no state between draws, so that results do not depend on the engine, on
 number of processes or on interruptions. The same code runs on NumPy arrays and on torch tensors (int64, wrapping arithmetic)
 and gives the same bits on both.
 
-The mixer is SplitMix64's finaliser; reference: Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+The mixer is SplitMix64's finalizer; reference: Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
 OOPSLA 2014.
 """
 
@@ -32,7 +32,7 @@ def _wrap(value: int) -> int:
 
 
 def mix(state: Any) -> Any:
-    """Scramble 64-bit integers by SplitMix64's finaliser, a bijection, elementwise."""
+    """Scramble 64-bit integers by SplitMix64's finalizer, a bijection, elementwise."""
     state = (state ^ ((state >> 30) & 0x3FFFFFFFF)) * _FIRST
     state = (state ^ ((state >> 27) & 0x1FFFFFFFFF)) * _SECOND
     return state ^ ((state >> 31) & 0x1FFFFFFFF)

@@ -203,7 +203,7 @@ class Report:
     def sums(self) -> list[torch.Tensor] | None:
         """Return sums, float64 ``[]``, that are finite only if no report, including `measured`, holds NaN or infinity.
 
-        Computing them does not synchronise with the device. None if `good` is known, or if a sum needs an exchange between
+        Computing them does not synchronize with the device. None if `good` is known, or if a sum needs an exchange between
         processes.
         """
         if self.good is not None:

@@ -210,7 +210,7 @@ class Dense(Updates):
 
     def shortened(self, norm: float) -> Dense:
         """Return the matrix with clipped rows."""
-        return Dense(clipped(self.rows, norm))  # checking first if any is longer would synchronise with the device
+        return Dense(clipped(self.rows, norm))  # checking first if any is longer would synchronize with the device
 
     def gram(self) -> torch.Tensor:
         """Return the products, computed a block of columns at a time."""
@@ -256,7 +256,7 @@ def lengths(rows: torch.Tensor) -> torch.Tensor:
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     if rows.dtype != torch.float64:  # squares of other types do not overflow
         return norms
-    # Without a branch on the values, which would synchronise with the device.
+    # Without a branch on the values, which would synchronize with the device.
     return torch.where(norms.isinf(), torch.linalg.vector_norm(rows * _TINY, dim=1) / _TINY, norms)
 
 

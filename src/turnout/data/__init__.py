@@ -2,10 +2,10 @@
 
 from turnout.data.arrays import from_arrays as from_arrays
 from turnout.data.arrays import from_dataset as from_dataset
-from turnout.data.catalogue import SOURCES as SOURCES
-from turnout.data.catalogue import describe as describe
-from turnout.data.catalogue import inventory as inventory
-from turnout.data.catalogue import load as load
+from turnout.data.catalog import SOURCES as SOURCES
+from turnout.data.catalog import describe as describe
+from turnout.data.catalog import inventory as inventory
+from turnout.data.catalog import load as load
 from turnout.data.declared import declared as declared
 from turnout.data.directory import data_directory as data_directory
 from turnout.data.federated import FederatedData as FederatedData
@@ -22,10 +22,10 @@ from turnout.data.named.augmentations import svhn_augmentation as svhn_augmentat
 from turnout.data.named.cifar import cifar10 as cifar10
 from turnout.data.named.cifar import cifar100 as cifar100
 from turnout.data.named.cinic import cinic10 as cinic10
-from turnout.data.named.colour import AdjustSharpness as AdjustSharpness
-from turnout.data.named.colour import ColorJitter as ColorJitter
-from turnout.data.named.colour import Equalize as Equalize
-from turnout.data.named.colour import Posterize as Posterize
+from turnout.data.named.color import AdjustSharpness as AdjustSharpness
+from turnout.data.named.color import ColorJitter as ColorJitter
+from turnout.data.named.color import Equalize as Equalize
+from turnout.data.named.color import Posterize as Posterize
 from turnout.data.named.digits import digits as digits
 from turnout.data.named.emnist import emnist as emnist
 from turnout.data.named.idx import fashion_mnist as fashion_mnist

@@ -17,13 +17,13 @@ from turnout.data.preparation import Preparation, PreparedColumn
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Numeric columns, optionally standardised and with missing values imputed by means, and one-hot encoded categories.
+    """Numeric columns, optionally standardized and with missing values imputed by means, and one-hot encoded categories.
 
     Attributes:
         values: values of all rows, float64 ``[n, d]``; NaN for missing numbers.
         columns: the columns without fitted statistics; those with declared means and deviations have them.
         label, classes: name of the column of targets, and names of classes.
-        scale: standardise numbers to mean 0 and standard deviation 1.
+        scale: standardize numbers to mean 0 and standard deviation 1.
         fills: impute missing values.
         inferred: names of the columns whose categories are those of the rows.
     """
@@ -92,7 +92,7 @@ class Columns:
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
         """Return the inputs of all rows, float32 ``[n, d]``, with means and standard deviations of `rows`.
 
-        Standardisation is ``x_j <- (x_j - mean_j) / std_j``, as in ``StandardScaler``; a constant column becomes 0.
+        Standardization is ``x_j <- (x_j - mean_j) / std_j``, as in ``StandardScaler``; a constant column becomes 0.
 
         Raises:
             DataError: if a column has no values in `rows`.

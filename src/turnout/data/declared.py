@@ -38,7 +38,7 @@ def declared(
 
     Args:
         inputs: shape of an example as the model's input, such as ``(3, 32, 32)``; 64 is ``(64,)``.
-        classes: number of classes (C), where targets are labels, or their names; for language modelling the size of the
+        classes: number of classes (C), where targets are labels, or their names; for language modeling the size of the
             vocabulary.
         outputs: number of values to predict for an example, where targets are numbers.
         input_type: ``"float32"``, ``"float64"``, or ``"int64"`` for tokens.

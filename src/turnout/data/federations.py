@@ -34,7 +34,7 @@ def from_flower(
     Args:
         federation: federation of the package ``flwr-datasets``; the ``dataset`` of a partitioner has to be set.
         input, label: names of the columns of inputs and labels. With ``input="input_ids"`` inputs are tokens, and
-            ``label=None`` is language modelling (see `from_tokens`).
+            ``label=None`` is language modeling (see `from_tokens`).
         split: the partitioned split of a ``FederatedDataset``.
         test: its official test split; None is none.
         num_classes: C; None is that of the label column, or one more than the largest label.

@@ -50,12 +50,12 @@ class ImageFolder:
         folder: folder with a folder for each client. Clients, and the images of a client, are in the order of their
             names.
         size: height and width to which images are scaled.
-        colours: 3, or 1 for grey.
+        colours: 3, or 1 for gray.
         classes: names of the folders of classes; None is those of all clients in sorted order.
         threads: number of threads for decoding.
 
     Raises:
-        ConfigurationError: if the size is below 1, the number of colours is neither 1 nor 3, or Pillow is not
+        ConfigurationError: if the size is below 1, the number of colors is neither 1 nor 3, or Pillow is not
             installed.
         DataError: if there are no images, a class is not among `classes` or, during iteration, a file cannot be
             decoded.
@@ -125,14 +125,14 @@ def from_images(
     Args:
         folder: the folder with a folder for each class.
         size: height and width to which images are scaled.
-        colours: 3, or 1 for grey.
+        colours: 3, or 1 for gray.
         client: a function from the path of an image to its client, such as ``lambda path: path.stem.split("_")[0]``; None for
             a partition in `split`, such as ``Dirichlet(0.1)``.
         threads: number of threads for decoding.
         name: name of the data in reports.
 
     Raises:
-        ConfigurationError: if the size is below 1, the number of colours is neither 1 nor 3, or Pillow is not installed.
+        ConfigurationError: if the size is below 1, the number of colors is neither 1 nor 3, or Pillow is not installed.
         DataError: if there are no images, or a file cannot be decoded.
     """
     count("size", size)
@@ -159,7 +159,7 @@ def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.
     Args:
         file: file with the encoded image.
         size: height and width to which it is scaled; None keeps its own.
-        mode: ``"RGB"``, or ``"L"`` for grey.
+        mode: ``"RGB"``, or ``"L"`` for gray.
         name: name of the image in errors.
 
     Raises:

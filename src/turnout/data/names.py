@@ -92,7 +92,7 @@ def _check_unannounced(source: str, name: str, value: Any, there: int | None) ->
     if not value or (name == "classes" and value == [str(number) for number in range(len(value))]):
         return
     if name in ("mean", "std"):
-        LOG.warning("the server announces no %s, and this client standardises by its own: %s", name, value)
+        LOG.warning("the server announces no %s, and this client standardizes by its own: %s", name, value)
         return
     number = "no" if there is None else f"{there}"
     raise ConfigurationError(

@@ -45,7 +45,7 @@ class ParquetClients:
         inputs: the column of encoded images (bytes, or a struct with a field ``bytes``), or of lists of numbers of one
             length, which keep their type; or the numeric columns of a table, which become float32.
         size: height and width to which images are scaled; required for images.
-        colours: number of colours of images, 3, or 1 for grey.
+        colours: number of colors of images, 3, or 1 for gray.
         classes: texts of the labels, in the order of their numbers; required for labels of text.
 
     Attributes:

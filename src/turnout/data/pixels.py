@@ -9,11 +9,11 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.core.extras import imported
 
-_GREY = {"1", "L", "LA", "La"}
-"""Modes with 8 bits or less and without colours."""
+_GRAY = {"1", "L", "LA", "La"}
+"""Modes with 8 bits or less and without colors."""
 
 _DEEP = {"I;16", "I;16L", "I;16B", "I;16N", "I"}
-"""Modes of 16-bit grey values; Pillow has them in 32 bits as well, in mode I."""
+"""Modes of 16-bit gray values; Pillow has them in 32 bits as well, in mode I."""
 
 _WHITE = 65_535
 
@@ -22,14 +22,14 @@ _ORIENTATION = 0x0112
 
 
 def mode_of(colours: int) -> str:
-    """Return Pillow's mode of images with 1 or 3 colours; raise an error for other numbers."""
+    """Return Pillow's mode of images with 1 or 3 colors; raise an error for other numbers."""
     if colours not in (1, 3):
-        raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
+        raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for gray")
     return "RGB" if colours == 3 else "L"
 
 
 def unit_pixels(image: Any, name: str) -> np.ndarray:
-    """Return an image of Pillow as float32 ``[C, H, W]`` in [0, 1]: C is 1 for modes without colours, and 3 for the others.
+    """Return an image of Pillow as float32 ``[C, H, W]`` in [0, 1]: C is 1 for modes without colors, and 3 for the others.
 
     Raises:
         DataError: if its mode has no conversion to RGB, or its values have another range than the mode.
@@ -38,7 +38,7 @@ def unit_pixels(image: Any, name: str) -> np.ndarray:
     deep = _deep(image, name)
     if deep is not None:
         return deep[None]
-    pixels = _eight_bits(image, "L" if image.mode in _GREY else "RGB", None, name)
+    pixels = _eight_bits(image, "L" if image.mode in _GRAY else "RGB", None, name)
     return pixels.astype(np.float32) / np.float32(255.0)
 
 
@@ -47,7 +47,7 @@ def byte_pixels(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
 
     Args:
         image: the image.
-        mode: ``"RGB"``, or ``"L"`` for grey.
+        mode: ``"RGB"``, or ``"L"`` for gray.
         size: height and width to which it is scaled; None keeps its own.
         name: name of the image in errors.
 
@@ -62,8 +62,8 @@ def byte_pixels(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
         pillow: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
         scaled = pillow.fromarray(deep).resize((size, size), pillow.Resampling.BILINEAR)
         deep = np.asarray(scaled, dtype=np.float32).clip(0.0, 1.0)
-    grey = np.rint(deep * 255.0).astype(np.uint8)
-    return np.repeat(grey[None], 3 if mode == "RGB" else 1, axis=0)
+    gray = np.rint(deep * 255.0).astype(np.uint8)
+    return np.repeat(gray[None], 3 if mode == "RGB" else 1, axis=0)
 
 
 def _upright(image: Any) -> Any:
@@ -76,7 +76,7 @@ def _upright(image: Any) -> Any:
 
 def _eight_bits(image: Any, mode: str, size: int | None, name: str) -> np.ndarray:
     """Return an image whose values have 8 bits or less, converted to a mode."""
-    # Pillow converts these to RGB, or to grey, only by another mode.
+    # Pillow converts these to RGB, or to gray, only by another mode.
     by = {"La": "LA", "RGBa": "RGBA", "LAB": "RGB", "P": "RGBA" if "transparency" in image.info else None}.get(
         image.mode
     )
@@ -94,7 +94,7 @@ def _eight_bits(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
 
 
 def _deep(image: Any, name: str) -> np.ndarray | None:
-    """Return grey values of more than 8 bits, float32 ``[H, W]`` in [0, 1]; None for other images."""
+    """Return gray values of more than 8 bits, float32 ``[H, W]`` in [0, 1]; None for other images."""
     if image.mode not in {*_DEEP, "F"}:
         return None
     values = np.asarray(image)

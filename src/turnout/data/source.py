@@ -27,7 +27,7 @@ class Source(Examples):
         prepare: a function of the indices of the training examples, which returns the inputs of all examples, those of the
             test after the others. `split` uses these inputs in place of `x`, so that nothing is fitted to held-out examples.
             None uses `x`.
-        transforms: default transforms of minibatches, such as normalisation.
+        transforms: default transforms of minibatches, such as normalization.
         recipe: how the data were read, as plain values that are saved with every run.
 
     Raises:

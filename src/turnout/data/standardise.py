@@ -1,4 +1,4 @@
-"""Standardise every entry of the inputs, as FedProx does with the pixels of MNIST."""
+"""Standardize every entry of the inputs, as FedProx does with the pixels of MNIST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.data.source import Source
 
 
 def standardised(source: Source, epsilon: float = 0.001) -> Source:
-    """Standardise every entry of the inputs (every pixel) over all examples, including the official test.
+    """Standardize every entry of the inputs (every pixel) over all examples, including the official test.
 
     With mean and standard deviation of entry j over all examples::
 
@@ -36,10 +36,10 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
     n = sum(map(len, parts))
     # Double precision, because the mean of a pixel that is black in almost all images is tiny.
     mean = (_sum(parts) / n).to(source.x.dtype)
-    centred = [part - mean for part in parts]
-    variance = _sum([part.square() for part in centred]) / n
+    centered = [part - mean for part in parts]
+    variance = _sum([part.square() for part in centered]) / n
     scale = (variance.sqrt() + epsilon).to(source.x.dtype)
-    x, *test = [part.div_(scale) for part in centred]
+    x, *test = [part.div_(scale) for part in centered]
     recipe = {**source.recipe, "standardise": True}
     return replace(source, x=x, test_x=test[0] if test else None, transforms=(), prepare=None, recipe=recipe)
 

@@ -96,7 +96,7 @@ def from_table(
         categories: columns of inputs to be one-hot encoded over their sorted values; or a mapping of these columns to their
             values, ``{"sex": ("f", "m")}``, in the order of the inputs.
         weight: name of the column of example weights, numbers > 0; see `turnout.data.weights`.
-        scale: standardise numbers and dates to mean 0 and standard deviation 1.
+        scale: standardize numbers and dates to mean 0 and standard deviation 1.
         transform: converts the columns to inputs in place of `categories` and `scale`, with ``fit(frame, y)`` and
             ``transform(frame)`` of pandas frames, such as a ``ColumnTransformer`` or ``Pipeline`` of scikit-learn. It is
             copied, and receives missing values of inputs.
@@ -108,7 +108,7 @@ def from_table(
         task: ``"classification"`` or ``"regression"``; None goes by the type of the column of targets.
         classes: names of classes 0, 1, ..., as texts; empty takes the classes of a ``ClassLabel`` of Hugging Face or of
             categories of pandas, and otherwise numbers the labels as above.
-        mean, std: mean and standard deviation of columns of numbers, which are standardised with them and not with those of
+        mean, std: mean and standard deviation of columns of numbers, which are standardized with them and not with those of
             the training rows.
 
     `split` fits means, standard deviations and `transform` to the rows on which clients train, not to rows for validation or

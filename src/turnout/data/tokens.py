@@ -1,4 +1,4 @@
-"""Make sources from tokenized texts, for language modelling and for classification."""
+"""Make sources from tokenized texts, for language modeling and for classification."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def from_tokens(
 ) -> Source:
     """Make a source from tokenized texts, such as the output of a Hugging Face tokenizer; every text is read once.
 
-    Without `label` the task is language modelling: inputs are the tokens of a text but the last, and the target at each
+    Without `label` the task is language modeling: inputs are the tokens of a text but the last, and the target at each
     position is the next token. With `label` each text has one label. Texts are padded to int64 ``[n, T]`` with `IGNORED`
     (-100) on the right, which models such as `turnout.models.HuggingFace` treat as padding; targets that do not count in the
     loss are -100 as well.
@@ -38,17 +38,17 @@ def from_tokens(
         dataset: a Hugging Face ``Dataset``, the output of a tokenizer, or any mapping of columns: ``input_ids``, token
             numbers of each text; ``attention_mask``, optional, 0 for padding on either side; ``labels``, optional and only
             without `label`, the tokens to predict at the positions of ``input_ids``, -100 for none.
-        label: name of the column of labels; None is language modelling.
+        label: name of the column of labels; None is language modeling.
         client_id: name of the column with the client of each text; None if there is none.
         test: the official test split, with the same columns; it is pooled if it lacks that of `client_id`.
         max_length: number of tokens to which texts are truncated; None does not truncate.
-        num_classes: C, for language modelling the size of the vocabulary; by default that of the label column, else one
+        num_classes: C, for language modeling the size of the vocabulary; by default that of the label column, else one
             more than the largest.
         name: name of the data in reports.
 
     Raises:
         ConfigurationError: if columns are missing.
-        DataError: if a text has no tokens or, in language modelling, no token to predict.
+        DataError: if a text has no tokens or, in language modeling, no token to predict.
 
     Example:
         >>> source = from_tokens({"input_ids": [[5, 6, 7], [8, 9]]})

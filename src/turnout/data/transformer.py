@@ -156,7 +156,7 @@ TRANSFORMS = TransformFamily("transform", "transforms", ("turnout.data.transform
 
 
 def mixed_columns() -> Transform:
-    """Standardise numbers and dates after imputing means, and one-hot encode the other columns.
+    """Standardize numbers and dates after imputing means, and one-hot encode the other columns.
 
     A missing category, or one that is not in the training rows, is encoded as zeros.
 

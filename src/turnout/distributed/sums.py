@@ -48,11 +48,11 @@ class OnlySums(Updates):
         Raises:
             RuntimeError: if there is no common factor.
         """
-        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a tensor, because an integer would synchronise
+        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a tensor, because an integer would synchronize
         times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
         difference = (weights - times * self.weights).abs().max()
         unlike = (difference > 1e-6 * weights.abs().max()) & times.isfinite()  # steps that overflow are dropped later
-        if self.device.type != "cpu":  # without synchronisation: such a step is dropped as one that overflows
+        if self.device.type != "cpu":  # without synchronization: such a step is dropped as one that overflows
             return times.where(~unlike, torch.nan)
         if unlike:
             raise RuntimeError("weights turned out not to be proportional to the factors that were announced for them")

@@ -1,4 +1,4 @@
-"""Batch normalisation with running statistics in the model's vector, so that every client trains its own statistics."""
+"""Batch normalization with running statistics in the model's vector, so that every client trains its own statistics."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class _Follow(torch.autograd.Function):
 
 
 class OwnBatchNorm(nn.Module):
-    """Batch normalisation in place of `nn.BatchNorm1d` and its relatives.
+    """Batch normalization in place of `nn.BatchNorm1d` and its relatives.
 
     Its parameters and statistics have the same names.
 
-    In training, a minibatch is normalised by its own mean and variance, without padding. The "gradient" of a running
+    In training, a minibatch is normalized by its own mean and variance, without padding. The "gradient" of a running
     statistic s is ``momentum (s - s')``, where s' is the statistic of the minibatch (with the variance over n - 1): a
     step of size 1 is then the moving average (see `turnout.pieces.local.local_step`). In evaluation, running statistics
     are used.
@@ -69,7 +69,7 @@ class OwnBatchNorm(nn.Module):
         self.register_buffer("mask", torch.ones(()), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise inputs ``[b, C, ...]``."""
+        """Normalize inputs ``[b, C, ...]``."""
         # Statistics are moving averages of small differences, which bfloat16 would round to zero.
         x = x.to(self.running_mean.dtype)
         shape = (1, -1) + (1,) * (x.dim() - 2)
@@ -85,18 +85,18 @@ class OwnBatchNorm(nn.Module):
         counts = counts.view((-1,) + (1,) * (x.dim() - 1)).expand(-1, 1, *x.shape[2:])
         n = counts.sum()
         mean = (x * counts).sum(dim=axes) / n
-        centred = x - mean.view((1, -1) + (1,) * (x.dim() - 2))
-        var = (centred.square() * counts).sum(dim=axes) / n
+        centered = x - mean.view((1, -1) + (1,) * (x.dim() - 2))
+        var = (centered.square() * counts).sum(dim=axes) / n
         steps = self.running_mean - mean, self.running_var - var * n / (n - 1).clamp(min=1)
         small, wide = (self.momentum * step.detach() for step in steps)
         return _Follow.apply(mean, self.running_mean, small), _Follow.apply(var, self.running_var, wide)  # type: ignore[return-value]
 
 
 def following(module: nn.Module) -> dict[str, nn.Module]:
-    """Return the batch normalisation layers whose statistics are those of minibatches in training, by all of their names.
+    """Return the batch normalization layers whose statistics are those of minibatches in training, by all of their names.
 
     The others stay in evaluation mode in training, because they or a module around them override ``train()``: they
-    normalise by constants. The module is put in training mode to find out, and back.
+    normalize by constants. The module is put in training mode to find out, and back.
     """
     named = [pair for pair in module.named_modules(remove_duplicate=False) if isinstance(pair[1], BATCH_NORMS)]
     if not named:
@@ -112,7 +112,7 @@ def following(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def _refuse(name: str, layer: Any, personal: bool) -> None:
-    """Raise an error for a batch normalisation layer whose statistics cannot be personal."""
+    """Raise an error for a batch normalization layer whose statistics cannot be personal."""
     kind = type(layer).__name__
     if not personal:
         raise ConfigurationError(
@@ -136,7 +136,7 @@ def _refuse(name: str, layer: Any, personal: bool) -> None:
 def with_own_batch_norm(
     module: nn.Module, personal: bool = True, statistics: Statistics = "own"
 ) -> tuple[nn.Module, frozenset[str], list[str]]:
-    """Replace batch normalisation layers, in place, unless they stay in evaluation mode in training.
+    """Replace batch normalization layers, in place, unless they stay in evaluation mode in training.
 
     Args:
         module: the model.

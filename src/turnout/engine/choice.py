@@ -1,4 +1,4 @@
-"""Choose between the two engines, vectorised and one by one, by the layers and the size of a model."""
+"""Choose between the two engines, vectorized and one by one, by the layers and the size of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRECISIONS = ("full", "bf16")
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
-# Forward multiplications of a minibatch below which one more client costs less vectorised than one by one,
+# Forward multiplications of a minibatch below which one more client costs less vectorized than one by one,
 # measured for CNNs of 1,000 to 1,070,000 parameters and for character LSTMs, with minibatches of 1 to 64 (torch 2.13).
 _SMALL = 1_000_000
 

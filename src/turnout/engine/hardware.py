@@ -30,7 +30,7 @@ def quota(root: Path = Path("/")) -> float:
     return min(_quotas(root), default=math.inf)
 
 
-def synchronise(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until a device has completed its operations."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -13,7 +13,7 @@ from turnout.engine.parameters import check_kind
 def check_layers(module: nn.Module) -> None:
     """Reject layers that would behave differently from what users expect with many clients.
 
-    Batch normalisation is checked where it is replaced (`turnout.engine.batch_norm`).
+    Batch normalization is checked where it is replaced (`turnout.engine.batch_norm`).
 
     Raises:
         ConfigurationError: if a layer has random numbers that cannot be reproduced for each client, weights that change in

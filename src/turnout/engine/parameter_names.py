@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError, refuse
 from turnout.engine.network import Network
 
 KINDS = ("head", "first", "norms", "all", "none")
-"""Kinds of parameters: those of the last layer, of the first layer, of normalisation layers, all, none."""
+"""Kinds of parameters: those of the last layer, of the first layer, of normalization layers, all, none."""
 
 _NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),

@@ -136,7 +136,7 @@ def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable parameters of a module by name, all of one type."""
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trainable:
-        raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
+        raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learned")
     check_kind(module)
     dtypes = {p.dtype for p in trainable.values()}
     if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):

@@ -55,9 +55,9 @@ def f1(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     >>> round(f1(torch.eye(2)[[0, 1, 1]], torch.tensor([0, 0, 1])), 3)
     0.667
     """
-    right, predicted, labelled = _counts(outputs, targets)
-    occurs = predicted + labelled > 0
-    return float((2 * right[occurs] / (predicted + labelled)[occurs]).mean()) if occurs.any() else math.nan
+    right, predicted, labeled = _counts(outputs, targets)
+    occurs = predicted + labeled > 0
+    return float((2 * right[occurs] / (predicted + labeled)[occurs]).mean()) if occurs.any() else math.nan
 
 
 def balanced_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
@@ -134,8 +134,8 @@ def r2(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 def _recalls(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the recall of each class with examples."""
-    right, _, labelled = _counts(outputs, targets)
-    return right[labelled > 0] / labelled[labelled > 0]
+    right, _, labeled = _counts(outputs, targets)
+    return right[labeled > 0] / labeled[labeled > 0]
 
 
 def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

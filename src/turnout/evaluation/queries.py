@@ -146,11 +146,11 @@ class Question:
             bins, number = np.digitize(rows, self.edges), len(self.edges) + 1
             flat = bins + number * np.arange(rows.shape[1])  # one bincount for all columns
             return {"counts": np.bincount(flat.ravel(), minlength=number * rows.shape[1]).reshape(-1, number)}
-        centred = rows - self.center
+        centered = rows - self.center
         if self.bound is not None:
-            centred = centred.clip(-self.bound, self.bound)
-        squares = {"squares": np.square(centred).sum(axis=0)} if self.kind == "variance" else {}
-        return {"sums": centred.sum(axis=0), **squares}
+            centered = centered.clip(-self.bound, self.bound)
+        squares = {"squares": np.square(centered).sum(axis=0)} if self.kind == "variance" else {}
+        return {"sums": centered.sum(axis=0), **squares}
 
     def figures(self, total: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the answer from the sums over all clients, as plain values; lists have a number for each column.
@@ -161,10 +161,10 @@ class Question:
         number = max(float(total["num_examples"]), 1.0)  # noise may decrease it
         answer: dict[str, Any] = {"num_examples": round(float(total["num_examples"]))}
         if self.kind in _MOMENTS:
-            centred = total["sums"] / number
-            answer["mean"] = (self.center + centred).tolist()
+            centered = total["sums"] / number
+            answer["mean"] = (self.center + centered).tolist()
             if self.kind == "variance":
-                answer["variance"] = np.maximum(total["squares"] / number - np.square(centred), 0.0).tolist()
+                answer["variance"] = np.maximum(total["squares"] / number - np.square(centered), 0.0).tolist()
         if "counts" in total:
             answer["counts"] = np.rint(total["counts"]).astype(np.int64).tolist()
         if self.kind == "label_histogram":

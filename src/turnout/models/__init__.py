@@ -13,7 +13,7 @@ from turnout.models.huggingface import HuggingFace as HuggingFace
 from turnout.models.logistic import Logistic as Logistic
 from turnout.models.lstm import CharLstm as CharLstm
 from turnout.models.mlp import Mlp as Mlp
-from turnout.models.normalisation import group_norm as group_norm
+from turnout.models.normalization import group_norm as group_norm
 from turnout.models.spec import ModelSpec as ModelSpec
 from turnout.models.split_logistic import SplitLogistic as SplitLogistic
 from turnout.models.text_lstm import TextLstm as TextLstm

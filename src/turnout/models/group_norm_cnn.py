@@ -1,4 +1,4 @@
-"""The convolutional networks of FedStaleWeight, with group normalisation."""
+"""The convolutional networks of FedStaleWeight, with group normalization."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
 class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
     """Blocks of two convolutions (3 x 3, padding 1), pooling (2 x 2) and dropout of whole channels; one hidden layer.
 
-    ReLU and then group normalisation, with four channels in a group, follow every convolution and the hidden layer.
+    ReLU and then group normalization, with four channels in a group, follow every convolution and the hidden layer.
     FedStaleWeight's network for Fashion-MNIST is the default (468,458 parameters on 1 x 28 x 28 images of 10 classes);
     the one for CIFAR-10 is `cifar10`. Weights start as PyTorch has it.
 

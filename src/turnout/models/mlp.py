@@ -21,7 +21,7 @@ class Mlp(ModelSpec, name="mlp"):
     Attributes:
         hidden: width of each hidden layer, from the input on.
         dropout: probability of dropping a unit of the first hidden layer in training; the other layers have no dropout.
-        batch_norm: normalise hidden layers over minibatches before the ReLU; clients have to keep the statistics to
+        batch_norm: normalize hidden layers over minibatches before the ReLU; clients have to keep the statistics to
             themselves (see `turnout.fedbn`).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Model the clients of a federation: availability, speed, requirements and behaviour."""
+"""Model the clients of a federation: availability, speed, requirements and behavior."""
 
 from turnout.population import delay as delay
 from turnout.population.availability import *  # noqa: F403

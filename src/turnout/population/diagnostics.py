@@ -1,4 +1,4 @@
-"""Compute the realised participation of clients, and statistics of availability patterns."""
+"""Compute the realized participation of clients, and statistics of availability patterns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.population.availability.base import BoundAvailability
 def participation_table(
     rounds: Sequence[np.ndarray] | tuple[np.ndarray, np.ndarray], num_clients: int, num_rounds: int
 ) -> dict[str, np.ndarray]:
-    """Return the realised participation of each of N clients over R rounds.
+    """Return the realized participation of each of N clients over R rounds.
 
     Args:
         rounds: the participants, a list of R arrays of client numbers; or a tuple (ids, offsets), where round t is

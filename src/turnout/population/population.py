@@ -18,7 +18,7 @@ from turnout.population.speed.durations import SpeedModel
 
 @dataclass(frozen=True)
 class Population(ExplainsArguments):
-    """The clients of an experiment: availability, speed, requirements and behaviour.
+    """The clients of an experiment: availability, speed, requirements and behavior.
 
     Attributes:
         availability: availability of each client in each round.

@@ -1,7 +1,7 @@
 """Compute the epsilon of a run, and the noise multiplier for a privacy budget, by the package dp-accounting.
 
 The guarantee is (epsilon, delta)-differential privacy at the level of clients: it covers all released sums of a run,
-and therefore all its models. Neighbouring federations have the same N clients, but one client has no data in the second
+and therefore all its models. Neighboring federations have the same N clients, but one client has no data in the second
 (zero-out adjacency): it participates in the same rounds and contributes nothing, neither to a sum of updates nor to a
 count. The sensitivities are the contributions of one client: a vector of norm at most C to a sum of updates, 1/2 or
 -1/2 to the count of a quantile, and up to its bound to a divisor. A report with NaN or infinity counts as that of a
@@ -10,9 +10,9 @@ client without data. N is public and, without sampling, so is participation.
 Without sampling, the noise is that of a matrix mechanism, so that epsilon after t rounds is that of one Gaussian
 mechanism whose noise multiplier is divided by the sensitivity of t rounds. If the server draws each client
 independently (`Poisson`), each round is a Gaussian mechanism on a Poisson sample. A client that is drawn and has no
-data contributes as much as one that is not drawn, so that neighbours may as well differ in the presence of the client.
+data contributes as much as one that is not drawn, so that neighbors may as well differ in the presence of the client.
 
-If the server draws a cohort of fixed size without replacement (`Uniform`), the bound is for neighbours that differ in
+If the server draws a cohort of fixed size without replacement (`Uniform`), the bound is for neighbors that differ in
 the data of one client in any way. An update of norm C may then be replaced by its opposite, so that a sum changes by up
 to 2 C and a count by up to 1: rounds are counted with half the multiplier, which is the ratio in dp-accounting's Renyi
 divergence of such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27).
@@ -49,8 +49,8 @@ class Release:
         most: maximum number of participations of a client; None is unlimited.
         sampling_rate: probability with which the server draws a client, or the fraction of clients in a cohort; None
             without sampling.
-        sampling: ``"poisson"`` draws each client independently, and neighbours differ by one client; ``"fixed_size"``
-            draws cohorts of fixed size without replacement, and neighbours differ in the data of one client.
+        sampling: ``"poisson"`` draws each client independently, and neighbors differ by one client; ``"fixed_size"``
+            draws cohorts of fixed size without replacement, and neighbors differ in the data of one client.
         is_discrete: True for sums of the discrete Gaussian noise of clients, whose Renyi divergence is bounded by that of
             Gaussian noise (Kairouz, Liu and Steinke, ICML 2021, Proposition 14).
     """
@@ -217,11 +217,11 @@ def _of_samples(
 ) -> float:
     """Return the epsilon of sampled rounds with this multiplier in place of the release's, and of releases beside them."""
     assert release.sampling_rate is not None
-    # The change of a sum between neighbours, in norms of an update.
+    # The change of a sum between neighbors, in norms of an update.
     ratio = 1.0 if release.sampling == "poisson" else 2.0
     beside *= ratio**2
     unsampled = multiplier / ratio / math.sqrt(rounds) if rounds else math.inf
-    plain = gaussian(joined(unsampled, beside), delta)  # a bound for the same neighbours
+    plain = gaussian(joined(unsampled, beside), delta)  # a bound for the same neighbors
     if multiplier < 0.05 or not rounds:  # for less noise, privacy loss distributions do not fit into memory
         return plain
     if release.sampling == "poisson":

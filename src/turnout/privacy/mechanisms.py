@@ -68,7 +68,7 @@ def gaussian(multiplier: float, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
-    """Return orders, and the Renyi divergence of one round on a sample of fixed size; neighbours differ in one client's data.
+    """Return orders, and the Renyi divergence of one round on a sample of fixed size; neighbors differ in one client's data.
 
     The package interprets the multiplier relative to the whole sensitivity, which is 2 C if a client is replaced. It
     therefore gets half of the multiplier.
@@ -85,7 +85,7 @@ def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
 def of_fixed_size(multiplier: float, rate: float, rounds: int, delta: float, beside: float) -> float:
     """Return the epsilon of Gaussian mechanisms on samples of fixed size, and of one beside them.
 
-    Neighbours differ in the data of one client.
+    Neighbors differ in the data of one client.
     """
     orders, once = _replaced(multiplier, rate)
     divergence = [rounds * one + order * beside / 2 for order, one in zip(orders, once, strict=True)]
@@ -98,7 +98,7 @@ def of_poisson(
 ) -> float:
     """Return the epsilon of Gaussian mechanisms on Poisson samples, and of one beside them.
 
-    Neighbours differ by one client. Memory and time of privacy loss distributions are proportional to epsilon. If a bound by
+    Neighbors differ by one client. Memory and time of privacy loss distributions are proportional to epsilon. If a bound by
     Renyi divergence of integer orders exceeds `_NO_PROTECTION`, that bound is returned, whatever the accountant.
     """
     dp, rdp = library("dp_accounting"), library("dp_accounting.rdp").RdpAccountant

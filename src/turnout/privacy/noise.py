@@ -37,7 +37,7 @@ class GridNoise:
         sigma = z (Delta (1 + 2^-20) + 2 sqrt(n) g)
         g = 2^-m sigma,  m = min(20 + ceil(log2(max(1, z) sqrt(n))), 48)
 
-    Rounding moves each number by at most half a step, and the difference of the sums of two neighbouring federations by at
+    Rounding moves each number by at most half a step, and the difference of the sums of two neighboring federations by at
     most ``sqrt(P) g``. If the noise of T rounds is correlated, what it takes from earlier rounds is rounded as well, which
     moves all differences together by at most ``sqrt(n) g`` more, ``n = P T``. The factor ``1 + 2^-20`` is for the error of up
     to 65,536 summands in float64.
@@ -70,7 +70,7 @@ class GridNoise:
 
     @property
     def step(self) -> float:
-        """g, the distance of two neighbouring numbers of the grid."""
+        """g, the distance of two neighboring numbers of the grid."""
         return self.deviation * 2.0**-self.bits
 
     def drawn(self, words: Words, number: int, device: torch.device) -> torch.Tensor:

@@ -35,7 +35,7 @@ class BoundQuestion(Protocol):
 
     @property
     def bound(self) -> float | None:
-        """The maximum distance of values from the centre, to which they are clipped."""
+        """The maximum distance of values from the center, to which they are clipped."""
         ...
 
     def shapes(self, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -68,9 +68,9 @@ class AnswerSum:
         shares = algorithm.aggregation.noise_shares  # type: ignore[attr-defined]
         return cls(masking, plan.answers, None if shares is None else shares - algorithm.aggregation.dropouts)  # type: ignore[attr-defined]
 
-    def layout(self, shapes: Mapping[str, tuple[int, ...]], *, labelled: bool = True) -> AnswerLayout:
+    def layout(self, shapes: Mapping[str, tuple[int, ...]], *, labeled: bool = True) -> AnswerLayout:
         """Return the layout of an evaluation's sums, with these shapes, as a vector."""
-        return AnswerLayout(self, dict(shapes), labelled=labelled)
+        return AnswerLayout(self, dict(shapes), labeled=labeled)
 
     def of_query(self, question: BoundQuestion, widths: Mapping[str, int]) -> AnswerLayout:
         """Return the layout of a query's sums as a vector; see `Question.shapes` for `widths`.
@@ -103,13 +103,13 @@ class AnswerLayout:
         sums: options of the sums.
         shapes: shape of each sum.
         bound: bound to which values of features are clipped; None without a bound.
-        labelled: True if scores are numbers of correct predictions; False if they are squared errors.
+        labeled: True if scores are numbers of correct predictions; False if they are squared errors.
     """
 
     sums: AnswerSum
     shapes: Mapping[str, tuple[int, ...]]
     bound: float | None = None
-    labelled: bool = True
+    labeled: bool = True
 
     @property
     def size(self) -> int:
@@ -122,9 +122,7 @@ class AnswerLayout:
         if (noise := self.sums.noise) is None:
             return dict.fromkeys(self.shapes, 1.0)
         largest: dict[str, float] = dict.fromkeys(_ONES, 1.0)
-        largest |= dict.fromkeys(
-            _LOSSES if self.labelled else (*_LOSSES, *_SCORES), noise.examples * noise.largest_loss
-        )
+        largest |= dict.fromkeys(_LOSSES if self.labeled else (*_LOSSES, *_SCORES), noise.examples * noise.largest_loss)
         if self.bound is not None:
             largest |= {"sums": noise.examples * self.bound, "squares": noise.examples * self.bound**2}
         return {name: largest.get(name, float(noise.examples)) for name in self.shapes}

@@ -107,7 +107,7 @@ class FederatedServer:
         self.federation = replace(self.federation, secret=secret, lost_releases=lost_releases)
 
     def count_answers(self, number: int) -> None:
-        """Set the number of noised answers to evaluations and queries that count towards the privacy budget."""
+        """Set the number of noised answers to evaluations and queries that count toward the privacy budget."""
         self.federation = replace(self.federation, noised_answers=number)
 
     def grow(self, num_clients: int) -> None:

@@ -80,7 +80,7 @@ class ClientMemory:
         return self._row[clients].astype(np.int64)
 
     def _reserve(self, rows: int) -> None:
-        """Allocate capacity for rows, doubling it so that growth has constant amortised cost."""
+        """Allocate capacity for rows, doubling it so that growth has constant amortized cost."""
         if rows <= self._capacity:
             return
         self._capacity = min(max(rows, 2 * self._capacity), len(self._row))

@@ -78,7 +78,7 @@ def _data(data: FederatedData) -> dict[str, Any]:
 def _sampled(x: torch.Tensor) -> list[str]:
     """Return a fingerprint of inputs ``[n, ...]``: the root mean square of each quarter of up to 1,024 examples.
 
-    It has four digits, because other machines may draw or normalise the same data with other last bits. Of memory-mapped
+    It has four digits, because other machines may draw or normalize the same data with other last bits. Of memory-mapped
     data, only these examples are read.
     """
     rows = torch.from_numpy(np.unique(np.linspace(0, max(len(x) - 1, 0), 1024).astype(np.int64)))[: len(x)]
@@ -152,7 +152,7 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
     """Yield the differences between two descriptions, as ``"algorithm.local.lr: 0.1 and 0.2"``.
 
     A field that a saved description lacks counts as its default if the other description is not loaded from a file: versions
-    that add a field to a class resume runs of older versions, so its default must keep their behaviour. Keys in `_NEWER` are
+    that add a field to a class resume runs of older versions, so its default must keep their behavior. Keys in `_NEWER` are
     compared only if both descriptions have them.
     """
     if not (isinstance(one, Mapping) and isinstance(other, Mapping)):

@@ -69,16 +69,16 @@ def by_class(matrix: np.ndarray, names: Sequence[str] | None = None) -> pa.Table
     >>> by_class(np.array([[3, 1], [0, 4]])).select(["class", "precision", "recall"]).to_pylist()
     [{'class': '0', 'precision': 1.0, 'recall': 0.75}, {'class': '1', 'precision': 0.8, 'recall': 1.0}]
     """
-    right, labelled, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    right, labeled, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = {
             "precision": right / predicted,
-            "recall": right / labelled,
-            "f1": 2 * right / (labelled + predicted),
+            "recall": right / labeled,
+            "f1": 2 * right / (labeled + predicted),
         }
     columns = {
         "class": array_of(list(map(str, range(len(matrix)) if names is None else names)), pa.string()),
-        "examples": array_of(labelled, pa.int64()),
+        "examples": array_of(labeled, pa.int64()),
         "predicted": array_of(predicted, pa.int64()),
     }
     figures = {name: array_of(values, pa.float64(), nan_is_null=True) for name, values in ratios.items()}

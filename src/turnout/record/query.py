@@ -197,7 +197,7 @@ class History(Figures):
         """One row (round, client) for each participant of each recorded round.
 
         If weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is the factor of the client's report
-        in the server step, after normalisation, summed over its reports if it had several; null if they were dropped.
+        in the server step, after normalization, summed over its reports if it had several; null if they were dropped.
         """
         return self._log.whole().participation
 

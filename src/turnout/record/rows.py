@@ -69,12 +69,12 @@ class Recorder:
         """Set the table of clients: their participation, and other columns ``[N]``."""
         table, rounds = self.history.participation, self.history.last_round
         offsets = np.searchsorted(numbers(table["round"]), np.arange(1, rounds + 2))
-        realised = participation_table((numbers(table["client"]), offsets), num_clients, rounds)
+        realized = participation_table((numbers(table["client"]), offsets), num_clients, rounds)
         participation = {
             "client": np.arange(num_clients),
-            "participations": realised["participations"],
-            "realised_rate": realised["rate"],
-            "mean_interval": realised["mean_interval"],
+            "participations": realized["participations"],
+            "realised_rate": realized["rate"],
+            "mean_interval": realized["mean_interval"],
         }
         self.history.set_clients(**self.published.clients(participation | columns))
 

@@ -71,7 +71,7 @@ def availability_figure(
 
 
 def _raster(axes: Axes, here: np.ndarray, span: float) -> None:
-    """Shade the share of each time interval in which each client (or group of neighbours by rate) is available."""
+    """Shade the share of each time interval in which each client (or group of neighbors by rate) is available."""
     here = here[np.argsort(here.mean(axis=1), kind="stable")]
     limits = zip(here.shape, (_ROWS, _COLUMNS), strict=True)
     rows, columns = (np.arange(min(n, most)) * n // min(n, most) for n, most in limits)

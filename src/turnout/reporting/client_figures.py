@@ -1,6 +1,6 @@
 """Plot figures of clients: their accuracy, weights, influence, and participation.
 
-All functions take finished runs and return a matplotlib `Figure`; an algorithm has the same colour in all figures of the same
+All functions take finished runs and return a matplotlib `Figure`; an algorithm has the same color in all figures of the same
 runs.
 """
 
@@ -137,8 +137,8 @@ def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, n
     return {name: pair for name, pair in points.items() if np.ptp(pair[1])} or points
 
 
-def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> Figure:
-    """Plot the participation of clients over rounds, ordered by known rate (else by realised rate), the highest on top.
+def participation_raster(record: RunRecord, color: str = style.PALETTE[0]) -> Figure:
+    """Plot the participation of clients over rounds, ordered by known rate (else by realized rate), the highest on top.
 
     Of more than 200 clients, 200 evenly spaced in that order are shown. With more than 600 rounds, the shade of a cell is the
     share of its rounds in which the client took part.
@@ -152,17 +152,17 @@ def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> F
         raise DataError("no participants were recorded")
     when, who = participation["round"].to_numpy(), participation["client"].to_numpy()
     number = max(len(record.history.clients), 0 if rates is None else len(rates), int(who.max()) + 1)
-    realised = np.bincount(who, minlength=number) / len(record.history)
-    order = np.argsort(-(realised if rates is None else np.nan_to_num(rates)), kind="stable")
+    realized = np.bincount(who, minlength=number) / len(record.history)
+    order = np.argsort(-(realized if rates is None else np.nan_to_num(rates)), kind="stable")
     shown = order[evenly(number, MOST_CLIENTS)]
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
     left.imshow(
         _shares(record, shown, when, who), aspect="auto", interpolation="none", vmin=0, vmax=1,
-        cmap=style.ramp(colour),
+        cmap=style.ramp(color),
         extent=(0.5, record.history.last_round + 0.5, len(shown), 0),
     )  # fmt: skip
     height = np.arange(len(shown)) + 0.5
-    right.fill_betweenx(height, 0, 100 * realised[shown], color=colour, alpha=0.45, linewidth=0, step="mid")
+    right.fill_betweenx(height, 0, 100 * realized[shown], color=color, alpha=0.45, linewidth=0, step="mid")
     if rates is not None:
         right.plot(100 * rates[shown], height, color=style.INK, linewidth=1.2)
     amount = f"{len(shown)} of {number:,} clients" if len(shown) < number else f"{number} clients"

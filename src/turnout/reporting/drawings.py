@@ -70,7 +70,7 @@ def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, D
     """Plot the accuracy, weights and participation of clients."""
     split, names = split_name(records), ", ".join(row.algorithm for row in rows)
     shown = next((record for record in records if len(record.history.participation)), records[0])
-    colour = styles(records)[shown.algorithm]["color"]
+    color = styles(records)[shown.algorithm]["color"]
     order = "realised" if shown.known_rates is None else "known"
     accuracy = draw(
         "Accuracy by client",
@@ -92,7 +92,7 @@ def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, D
             f"{shown.algorithm}, seed {shown.seed}. Clients are ordered by {order} rate, the highest on top; right: the "
             "share of rounds in which each took part (shaded) and its known rate, if any (line).",
             f"Raster of participation, clients against rounds, of {shown.algorithm}, seed {shown.seed}.",
-            lambda: client_figures.participation_raster(shown, colour),
+            lambda: client_figures.participation_raster(shown, color),
         ),
     }
 

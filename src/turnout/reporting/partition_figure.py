@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure, ramp
+from turnout.reporting.style import GRAY, INK, PALETTE, dress, new_figure, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,8 @@ def partition_figure(name: str, counts: np.ndarray) -> Figure:
     """Plot the number of examples of each class at each client; clients are ordered by their main class.
 
     Up to 60 clients and 25 classes: a bubble chart, with areas proportional to numbers of examples, below a bar chart of the
-    sizes of clients. Beyond that: a heat map of the class proportions of clients (of groups of neighbours beyond 600),
-    beside a histogram of sizes. Only position and lightness carry information, so colours need not be distinguished.
+    sizes of clients. Beyond that: a heat map of the class proportions of clients (of groups of neighbors beyond 600),
+    beside a histogram of sizes. Only position and lightness carry information, so colors need not be distinguished.
 
     Args:
         name: the name of the data set, for the title.
@@ -61,13 +61,13 @@ def _bubbles(counts: np.ndarray) -> Figure:
     width, rows = 7.2, 0.19 * num_classes + 0.9
     figure = new_figure(width, rows + 1.5)
     sizes, holdings = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, rows))
-    sizes.bar(np.arange(num_clients), counts.sum(axis=1), width=0.8, color=GREY)
+    sizes.bar(np.arange(num_clients), counts.sum(axis=1), width=0.8, color=GRAY)
     dress(sizes, "", "examples")
     sizes.tick_params(bottom=False, labelbottom=False)
     sizes.grid(visible=False, axis="x")
 
     client, label = np.nonzero(counts)
-    pitch = 72 * min((width - 1.2) / num_clients, 0.19)  # points between neighbours
+    pitch = 72 * min((width - 1.2) / num_clients, 0.19)  # points between neighbors
     area = (1.15 * pitch) ** 2 * counts[client, label] / counts.max()
     holdings.scatter(client, label, s=area, color=PALETTE[0], linewidths=0)
     holdings.set_xlim(-0.8, num_clients - 0.2)
@@ -128,7 +128,7 @@ def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
         axes.set_xscale("log")
     elif high - low < 4:
         axes.set_xlim(low - 3, high + 3)
-    axes.hist(sizes, bins=bins.tolist(), color=GREY)
+    axes.hist(sizes, bins=bins.tolist(), color=GRAY)
     dress(axes, "examples of a client", "clients")
 
 

@@ -66,12 +66,12 @@ class Panel {
     this.group.append(this.ticks, this.reading);
     for (const element of this.zoomed.querySelectorAll("[data-series]")) {
       const name = element.dataset.series;
-      if (!this.series.has(name)) this.series.set(name, {elements: [], points: [], colour: ""});
+      if (!this.series.has(name)) this.series.set(name, {elements: [], points: [], color: ""});
       const one = this.series.get(name), path = element.querySelector(":scope > path"), dots = element.querySelectorAll("use");
       one.elements.push(element);
       if (dots.length > 1 && !path) this.scatter(one, element, dots);
       if (!path || one.points.length || getComputedStyle(path).stroke === "none") continue; /* a band has no stroke */
-      one.colour = getComputedStyle(path).stroke;
+      one.color = getComputedStyle(path).stroke;
       const numbers = (path.getAttribute("d").match(/-?[\d.]+(?:e-?\d+)?/g) || []).map(Number);
       for (let i = 0; i + 1 < numbers.length; i += 2)
         one.points.push([(numbers[i] - left) / this.box.width, (this.box.bottom - numbers[i + 1]) / this.box.height]);
@@ -81,11 +81,11 @@ class Panel {
   /* Dots are moved one by one, so that they stay round. */
   scatter(one, element, dots) {
     this.zoomed.after(element);
-    one.colour = getComputedStyle(dots[0]).fill;
+    one.color = getComputedStyle(dots[0]).fill;
     one.dots = [...dots].map(dot => ({dot, at: [(dot.x.baseVal.value - this.box.left) / this.box.width, (this.box.bottom - dot.y.baseVal.value) / this.box.height]}));
   }
 
-  get dots() { return [...this.series].filter(([name, one]) => one.dots && !off.has(name)).flatMap(([name, one]) => one.dots.map(each => ({name, colour: one.colour, ...each}))); }
+  get dots() { return [...this.series].filter(([name, one]) => one.dots && !off.has(name)).flatMap(([name, one]) => one.dots.map(each => ({name, color: one.color, ...each}))); }
 
   get shown() { return [...this.series].filter(([name, one]) => one.points.length && !off.has(name)); }
 
@@ -138,16 +138,16 @@ class Panel {
     if (!lines.length) return this.readDot(plot, note, at, up);
     const {x: [a, b], y: [c, d]} = this.view, {left, top, bottom, width, height} = this.box;
     const wanted = a + at * (b - a);
-    const found = lines.map(([name, one]) => ({name, colour: one.colour, point: one.points.reduce((best, point) => Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted) ? point : best)}));
+    const found = lines.map(([name, one]) => ({name, color: one.color, point: one.points.reduce((best, point) => Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted) ? point : best)}));
     const nearest = found.map(each => each.point[0]).reduce((best, u) => Math.abs(u - wanted) < Math.abs(best - wanted) ? u : best);
     const px = left + (nearest - a) / (b - a) * width;
     this.reading.append(make("svg:line", {x1: px, x2: px, y1: top, y2: bottom}));
     found.sort((one, other) => other.point[1] - one.point[1]);
     note.replaceChildren(make("b", {}, `${this.labels[0]} ${written(this.x.value(nearest))}`));
-    for (const {name, colour, point} of found) {
+    for (const {name, color, point} of found) {
       const py = bottom - (point[1] - c) / (d - c) * height;
-      if (py >= top && py <= bottom) this.reading.append(make("svg:circle", {cx: left + (point[0] - a) / (b - a) * width, cy: py, r: 3, fill: colour}));
-      note.append(make("span", {}, make("i", {style: `background:${colour}`}), `${name}: ${written(this.y.value(point[1]))}`));
+      if (py >= top && py <= bottom) this.reading.append(make("svg:circle", {cx: left + (point[0] - a) / (b - a) * width, cy: py, r: 3, fill: color}));
+      note.append(make("span", {}, make("i", {style: `background:${color}`}), `${name}: ${written(this.y.value(point[1]))}`));
     }
     this.put(plot, note, px);
   }
@@ -160,7 +160,7 @@ class Panel {
     const px = left + (p - a) / (b - a) * width;
     this.reading.append(make("svg:circle", {cx: px, cy: bottom - (q - c) / (d - c) * height, r: 5, fill: "none", stroke: "currentColor"}));
     const lines = [`${this.labels[0] || "x"}: ${written(this.x.value(p))}`, `${this.labels[1] || "y"}: ${written(this.y.value(q))}`];
-    note.replaceChildren(make("b", {}, make("i", {style: `background:${nearest.colour}`}), nearest.name), ...lines.map(line => make("span", {}, line)));
+    note.replaceChildren(make("b", {}, make("i", {style: `background:${nearest.color}`}), nearest.name), ...lines.map(line => make("span", {}, line)));
     this.put(plot, note, px);
   }
 
@@ -227,13 +227,13 @@ const listen = svg => {
 };
 
 const switches = () => {
-  const colours = new Map();
-  for (const panel of panels) for (const [name, one] of panel.series) if (one.colour && !colours.has(name)) colours.set(name, one.colour);
-  if (colours.size < 2) return;
+  const colors = new Map();
+  for (const panel of panels) for (const [name, one] of panel.series) if (one.color && !colors.has(name)) colors.set(name, one.color);
+  if (colors.size < 2) return;
   const keys = new Map([...document.querySelectorAll("[data-key]")].map(each => [each.dataset.key, each.getAttribute("style")]));
   const bar = make("div", {class: "switches", role: "group", "aria-label": "runs that are shown"});
-  for (const [name, colour] of colours) {
-    const button = make("button", {type: "button", "aria-pressed": "true"}, make("i", {style: keys.get(name) || `background:${colour}`}), name);
+  for (const [name, color] of colors) {
+    const button = make("button", {type: "button", "aria-pressed": "true"}, make("i", {style: keys.get(name) || `background:${color}`}), name);
     button.addEventListener("click", () => {
       if (!off.delete(name)) off.add(name);
       button.setAttribute("aria-pressed", String(!off.has(name)));

@@ -1,4 +1,4 @@
-"""Define the style of all figures: colours, axes, legends."""
+"""Define the style of all figures: colors, axes, legends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Look = dict[str, Any]
-"""The style of an algorithm: colour, dashes and marker, as keyword arguments of matplotlib."""
+"""The style of an algorithm: color, dashes and marker, as keyword arguments of matplotlib."""
 
-# Three colours of Okabe and Ito's, whose others are too faint on white, and four more. All have a contrast of 3:1 with white
-# and with black, and colour-blind readers can tell them apart.
+# Three colors of Okabe and Ito's, whose others are too faint on white, and four more. All have a contrast of 3:1 with white
+# and with black, and color-blind readers can tell them apart.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B44884", "#9078F0", "#909048", "#906048")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "v")
@@ -36,23 +36,23 @@ _KEYS = (
 )
 """The markers as CSS declarations."""
 
-GREY = "#8A8A8A"
-"""The colour of data that belong to no algorithm."""
+GRAY = "#8A8A8A"
+"""The color of data that belong to no algorithm."""
 
 SERIES = "series:"
 """The prefix of the ids of drawn lines, bands and dots; the name of the run or algorithm follows."""
 
 INK = "#6B7684"
-"""The colour of text and lines that are not data, readable on white and on black; pages replace it by their text colour."""
+"""The color of text and lines that are not data, readable on white and on black; pages replace it by their text color."""
 
 SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two fit side by side on a desktop, one on a phone."""
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """Return colour and dashes for each name in order, and an id from the name, which the script of pages uses.
+    """Return color and dashes for each name in order, and an id from the name, which the script of pages uses.
 
-    From the eighth name on, colours repeat with other dashes and a marker at the end of lines.
+    From the eighth name on, colors repeat with other dashes and a marker at the end of lines.
     """
     looks = {}
     for i, name in enumerate(names):
@@ -68,7 +68,7 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
 
 def keys_of(looks: dict[str, Look]) -> dict[str, str]:
-    """Return CSS declarations of a small box with the colour and marker of each name."""
+    """Return CSS declarations of a small box with the color and marker of each name."""
     return {
         name: f"background:{look['color']};{_KEYS[MARKERS.index(look.get('marker', MARKERS[0]))]}"
         for name, look in looks.items()
@@ -138,7 +138,7 @@ _MOST_DOTS = 500
 """The largest number of dots of an algorithm that are drawn as vectors."""
 
 STRONG = "#6B7685"
-"""The colour of text on a coloured background; pages replace it by their strongest text colour."""
+"""The color of text on a colored background; pages replace it by their strongest text color."""
 
 _BESIDE = 24  # characters of a line that stands beside the lowest of our axes
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
@@ -175,16 +175,16 @@ def plain_ticks(axis: Axis, span: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def ramp(colour: str = PALETTE[0], most: str = "FF") -> Colormap:
-    """Return a colour map from transparent to `colour`, which works on white and on black pages.
+def ramp(color: str = PALETTE[0], most: str = "FF") -> Colormap:
+    """Return a color map from transparent to `color`, which works on white and on black pages.
 
     Args:
-        colour: such as ``"#0072B2"``.
+        color: such as ``"#0072B2"``.
         most: opacity of the highest value in hexadecimal digits.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("ramp", [f"{colour}00", f"{colour}{most}"])
+    return LinearSegmentedColormap.from_list("ramp", [f"{color}00", f"{color}{most}"])
 
 
 def few_ticks(axis: Axis, whole: bool = False) -> None:
@@ -197,7 +197,7 @@ def few_ticks(axis: Axis, whole: bool = False) -> None:
 def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float, look: Look) -> None:
     """Draw the dots of an algorithm.
 
-    Few dots are opaque vectors. Many dots have opacity `alpha`, which shows their density, and are rasterised, which browsers
+    Few dots are opaque vectors. Many dots have opacity `alpha`, which shows their density, and are rasterized, which browsers
     render faster.
     """
     many = len(x) > _MOST_DOTS

@@ -23,15 +23,15 @@ scrolled there, so that it stays readable."""
 _PANEL = "panel:"
 _FONT = "system-ui, sans-serif"
 _SVG = "{http://www.w3.org/2000/svg}"
-_COLOURS = {INK.lower(): "currentColor", STRONG.lower(): "var(--text, currentColor)"}
-"""CSS colours that replace those of text."""
+_COLORS = {INK.lower(): "currentColor", STRONG.lower(): "var(--text, currentColor)"}
+"""CSS colors that replace those of text."""
 
 ElementTree.register_namespace("", _SVG.strip("{}"))
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def to_svg(figure: Figure, name: str, description: str) -> str:
-    """Convert a figure to inline SVG with the font and text colour of the page, and without external references.
+    """Convert a figure to inline SVG with the font and text color of the page, and without external references.
 
     Elements of a run or algorithm have its name as ``data-series``. The attribute ``data-panels`` has the position, range and
     scale of axes with such elements.
@@ -61,10 +61,10 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _restyle(element: Element) -> None:
-    """Give an element the colours and the font of the page, and the attributes that its script uses."""
+    """Give an element the colors and the font of the page, and the attributes that its script uses."""
     for key, value in element.attrib.items():
-        for colour, word in _COLOURS.items():
-            value = value.replace(colour, word)
+        for color, word in _COLORS.items():
+            value = value.replace(color, word)
         element.set(key, value)
     if element.tag == f"{_SVG}text":
         element.set("style", _with_page_font(element.get("style", "")))

@@ -31,7 +31,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self._heap: list[tuple[float, int]] = []
-        # Moved and cancelled events stay in the heap until they reach the top; an entry is valid if its time is in here.
+        # Moved and canceled events stay in the heap until they reach the top; an entry is valid if its time is in here.
         self._due: dict[int, float] = {}
 
     def __len__(self) -> int:

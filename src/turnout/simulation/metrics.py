@@ -254,7 +254,7 @@ def _judged(scores: Scores | PersonalScores) -> tuple[torch.Tensor, torch.Tensor
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:
-    """Return each client's weight in the next round, before normalisation; None if it depends on reports."""
+    """Return each client's weight in the next round, before normalization; None if it depends on reports."""
     weights = np.ones(federation.num_clients)
     for i, piece in enumerate(algorithm.weighting[:-1]):
         if not isinstance(piece, KnownInAdvance):

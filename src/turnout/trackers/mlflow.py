@@ -81,10 +81,10 @@ class MLflow(Tracker, name="mlflow"):
         """Log the trained model as the artifact ``model`` of the run."""
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of MLflow's own type hints
-            flavour = self._module(self.package, "mlflow.pytorch")
+            flavor = self._module(self.package, "mlflow.pytorch")
             # Newer versions trace the module by default, which fixes the batch size.
-            pickled = "serialization_format" in inspect.signature(flavour.save_model).parameters
+            pickled = "serialization_format" in inspect.signature(flavor.save_model).parameters
             options = {"serialization_format": "pickle"} if pickled else {}
             path = Path(folder) / "model"
-            flavour.save_model(self.current_result().model, path, **options)
+            flavor.save_model(self.current_result().model, path, **options)
             client.log_artifacts(self._run, path, "model")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turnout import ConfigurationError, data
-from turnout.data.catalogue import load
+from turnout.data.catalog import load
 from turnout.data.named.binary import digits_binary, in_two_classes
 from turnout.data.partition import ById, Iid
 

@@ -11,7 +11,7 @@ Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install
 
 @pytest.fixture
 def folder(tmp_path):
-    """One image of every class in each part, two of aeroplanes to train, with the colours (part, class, number)."""
+    """One image of every class in each part, two of aeroplanes to train, with the colors (part, class, number)."""
     root = tmp_path / "CINIC-10"
     for part, name in enumerate(("train", "valid", "test")):
         for label, kind in enumerate(CLASSES):
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def colours(x):
-    """Return the colours of images that have one each."""
+    """Return the colors of images that have one each."""
     assert (x == x[:, :, :1, :1]).all()
     return x[:, :, 0, 0].tolist()
 
@@ -60,7 +60,7 @@ def test_missing_folders_are_named_with_the_remedy(folder):
         cinic10(folder.parent)
 
 
-def test_grey_images_have_three_equal_colours(folder):
+def test_gray_images_have_three_equal_colors(folder):
     Image.new("L", (32, 32), 77).save(folder / "train" / "cat" / "0.png")
     assert colours(cinic10(folder).x)[4] == [77, 77, 77]
 

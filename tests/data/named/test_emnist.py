@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalogue import inventory, load
+from turnout.data.catalog import inventory, load
 from turnout.data.directory import REMOTE
 from turnout.data.named.emnist import SPLITS, emnist, files_of
 from turnout.data.named.idx import MNIST, read_idx
@@ -48,12 +48,12 @@ def test_images_are_upright_and_labels_start_at_zero(make, tmp_path, split):
     assert source.recipe == {"source": "emnist", "split": split}
 
 
-def test_pixels_are_normalised_by_training_images(make, tmp_path):
+def test_pixels_are_normalized_by_training_images(make, tmp_path):
     train, _ = make("balanced")
-    (normalise,) = emnist(tmp_path, split="balanced").transforms
-    assert isinstance(normalise, Normalise)
-    assert normalise.mean == (pytest.approx((train / 255).mean(), abs=5e-5),)
-    assert normalise.std == (pytest.approx((train / 255).std(), abs=5e-5),)
+    (normalize,) = emnist(tmp_path, split="balanced").transforms
+    assert isinstance(normalize, Normalise)
+    assert normalize.mean == (pytest.approx((train / 255).mean(), abs=5e-5),)
+    assert normalize.std == (pytest.approx((train / 255).std(), abs=5e-5),)
 
 
 def test_partitions_into_clients(make, tmp_path):

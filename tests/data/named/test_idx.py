@@ -106,9 +106,9 @@ def test_mnist_is_not_mistaken_for_fashion_mnist(folder, monkeypatch):
         fashion_mnist()
 
 
-def test_pixels_are_standardised_over_all_images(folder, tmp_path):
-    grey = np.concatenate([read_idx(folder / MNIST.files[i], MNIST, ndim=3) for i in (0, 2)]).astype(np.float64)
-    expected = (grey - grey.mean(axis=0)) / (grey.std(axis=0) + 0.001)
+def test_pixels_are_standardized_over_all_images(folder, tmp_path):
+    gray = np.concatenate([read_idx(folder / MNIST.files[i], MNIST, ndim=3) for i in (0, 2)]).astype(np.float64)
+    expected = (gray - gray.mean(axis=0)) / (gray.std(axis=0) + 0.001)
     source = mnist(tmp_path, standardise=True)
     assert source.test_x is not None
     ours = torch.cat([source.x, source.test_x]).squeeze(1).numpy()

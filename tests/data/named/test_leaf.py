@@ -104,7 +104,7 @@ def test_missing_femnist_explains_how_to_create_it(tmp_path):
 
 
 def test_folb_federation_of_letters(tmp_path):
-    """Neighbouring letters a to j, three for each client."""
+    """Neighboring letters a to j, three for each client."""
     user = {"x": [[0.5] * 784 for _ in range(620)], "y": list(range(62)) * 10}
     write(tmp_path / "train", "a.json", {"f00": user, "f01": user})
     source = data.femnist(tmp_path, labels=tuple(range(36, 46)), num_classes=26)

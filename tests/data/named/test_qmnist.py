@@ -61,7 +61,7 @@ def test_too_few_rows_are_refused(directory):
         mnist_by_writer(directory)
 
 
-def test_pixels_can_be_standardised(directory):
+def test_pixels_can_be_standardized(directory):
     source = mnist_by_writer(directory, standardise=True)
     assert torch.equal(source.x, mnist(directory, standardise=True).x)
     assert source.recipe == {"source": "mnist_by_writer", "standardise": True}

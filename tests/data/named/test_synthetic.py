@@ -18,8 +18,8 @@ def recipe(alpha: float, beta: float, num_clients: int, rng: np.random.Generator
     clients = []
     sizes = [int(np.floor(np.exp(4 + 2 * rng.standard_normal()))) + 50 for _ in range(num_clients)]
     for size in sizes:
-        u, centre = rng.normal(0, alpha), rng.normal(0, beta)
-        v = np.array([rng.normal(centre, 1) for _ in range(60)])
+        u, center = rng.normal(0, alpha), rng.normal(0, beta)
+        v = np.array([rng.normal(center, 1) for _ in range(60)])
         w = np.array([[rng.normal(u, 1) for _ in range(10)] for _ in range(60)])
         b = np.array([rng.normal(u, 1) for _ in range(10)])
         x = rng.multivariate_normal(v, np.diag([(j + 1) ** -1.2 for j in range(60)]), size)
@@ -51,8 +51,8 @@ def figures(clients: list[tuple[np.ndarray, Any]]) -> dict[str, np.ndarray]:
 def close(a: np.ndarray, b: np.ndarray, errors: float = 4.5) -> bool:
     """Whether the means, and the standard deviations, of two samples agree within some standard errors."""
     mean = abs(a.mean() - b.mean()) <= errors * np.sqrt(a.var() / len(a) + b.var() / len(b))
-    centred = [(sample - sample.mean()) ** 2 for sample in (a, b)]
-    spread = abs(a.var() - b.var()) <= errors * np.sqrt(sum(sample.var() / len(sample) for sample in centred))
+    centered = [(sample - sample.mean()) ** 2 for sample in (a, b)]
+    spread = abs(a.var() - b.var()) <= errors * np.sqrt(sum(sample.var() / len(sample) for sample in centered))
     return bool(mean and spread)
 
 
@@ -88,8 +88,8 @@ def test_draws_equal_the_equations_in_float64() -> None:
     """The same random numbers, one client and one example at a time."""
     rng = generator("synthetic data", 9)
     sizes = np.floor(np.exp(4 + 2 * rng.standard_normal(6))).astype(int) + 50
-    u, centre = 1.5 * rng.standard_normal(6), 0.5 * rng.standard_normal(6)
-    v = centre[:, None] + rng.standard_normal((6, 60))
+    u, center = 1.5 * rng.standard_normal(6), 0.5 * rng.standard_normal(6)
+    v = center[:, None] + rng.standard_normal((6, 60))
     w = u[:, None, None] + rng.standard_normal((6, 60, 10))
     b = u[:, None] + rng.standard_normal((6, 10))
     noise = rng.standard_normal((sizes.sum(), 60), dtype=np.float32).astype(np.float64)

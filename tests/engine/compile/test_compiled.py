@@ -22,7 +22,7 @@ from turnout.pieces.local.local_step import LocalStep
 from turnout.pieces.local.sgd import HeavyBall
 
 from ...logs import logged
-from ..layers import convolution, normalised, recurrent
+from ..layers import convolution, normalized, recurrent
 
 
 def counted():
@@ -123,7 +123,7 @@ def test_number_of_traces_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("make", "masked"), [(convolution, True), (normalised, True), (recurrent, True), (normalised, False)]
+    ("make", "masked"), [(convolution, True), (normalized, True), (recurrent, True), (normalized, False)]
 )
 def test_layers_of_every_kind_are_replayed_bit_for_bit(make, masked, monkeypatch):
     module, x = make()
@@ -296,7 +296,7 @@ def alone(module, x, masked=False, **more):
     return objective, step, here, state, StepInputs(examples, mask, keys, torch.full((9, 1, 1), 0.1))
 
 
-@pytest.mark.parametrize("make", [convolution, normalised, recurrent])
+@pytest.mark.parametrize("make", [convolution, normalized, recurrent])
 @pytest.mark.parametrize("more", [{}, {"momentum": 0.9, "weight_decay": 0.01}])
 def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatch):
     torch.manual_seed(0)

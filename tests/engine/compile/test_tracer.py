@@ -7,7 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from turnout.engine.compile.tracer import record
 from turnout.engine.objective import Objective
 
-from ..layers import convolution, normalised, recurrent
+from ..layers import convolution, normalized, recurrent
 
 
 def calls(graph):
@@ -20,7 +20,7 @@ def calls(graph):
 
 @pytest.mark.parametrize(
     ("make", "engine"),
-    [(convolution, "vectorised"), (normalised, "vectorised"), (recurrent, "vectorised"), (normalised, "one_by_one")],
+    [(convolution, "vectorised"), (normalized, "vectorised"), (recurrent, "vectorised"), (normalized, "one_by_one")],
 )
 def test_operations_equal_those_of_torchs_tracer(make, engine):
     module, x = make()

@@ -5,7 +5,7 @@ byzfl imports torchvision, which nothing here needs, so its two modules of aggre
     pip install --no-deps --target /tmp/byzfl byzfl==0.0.11
     python tests/pieces/aggregation/byzfl.py /tmp/byzfl > tests/pieces/aggregation/byzfl.json
 
-Its Krum looks at ``n - f - 1`` neighbours, the paper's at ``n - f - 2``: it is asked for f + 1. Its minimum-diameter
+Its Krum looks at ``n - f - 1`` neighbors, the paper's at ``n - f - 2``: it is asked for f + 1. Its minimum-diameter
 averaging takes the first of several equal sets: vectors are put in order of their sum of distances to all others.
 """
 

@@ -1,4 +1,4 @@
-"""AREA, ACED and FADAS: refusals, and clients that enrol later."""
+"""AREA, ACED and FADAS: refusals, and clients that enroll later."""
 
 import numpy as np
 import pytest

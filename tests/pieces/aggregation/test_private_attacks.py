@@ -34,7 +34,7 @@ COUNTED = {
 }
 
 
-def lower_bound(outcomes, neighbours, delta, alpha=1e-3):
+def lower_bound(outcomes, neighbors, delta, alpha=1e-3):
     """Return an epsilon that the mechanism exceeds with confidence 1 - 2 alpha, by Clopper and Pearson's bounds.
 
     Both arguments are samples of a statistic that is larger with the client; half of each chooses the threshold.
@@ -42,10 +42,10 @@ def lower_bound(outcomes, neighbours, delta, alpha=1e-3):
     n = len(outcomes) // 2
     best, threshold = -math.inf, 0.0
     for candidate in np.quantile(outcomes[:n], np.linspace(0.05, 0.95, 19)):
-        hits, false = (outcomes[:n] > candidate).mean(), (neighbours[:n] > candidate).mean()
+        hits, false = (outcomes[:n] > candidate).mean(), (neighbors[:n] > candidate).mean()
         found = math.log(max(hits - delta, 1e-12) / (false + 1 / n))
         best, threshold = max((best, threshold), (found, candidate))
-    hits, false = int((outcomes[n:] > threshold).sum()), int((neighbours[n:] > threshold).sum())
+    hits, false = int((outcomes[n:] > threshold).sum()), int((neighbors[n:] > threshold).sum())
     low, high = beta.ppf(alpha, hits, n - hits + 1), beta.ppf(1 - alpha, false + 1, n - false)
     return math.log(max(low - delta, 1e-12) / high)
 
@@ -122,7 +122,7 @@ CHAINS = {
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("sent", [math.nan, math.inf, 1e200, -1e308, 50.0])
 def test_one_client_changes_the_sum_by_at_most_the_norm(name, sent):
-    """Including a client whose report is dropped, in this step and the next; its neighbour sends zeros."""
+    """Including a client whose report is dropped, in this step and the next; its neighbor sends zeros."""
     chain, norm, known = CHAINS[name], 0.5, federation(8, P)
     by_all = isinstance(chain[-1], to.weighting.DivideByClients)
     piece = PrivateSum(norm=norm, noise_multiplier=0.0, cohort=None if by_all else 4)
@@ -145,7 +145,7 @@ def test_one_client_changes_the_sum_by_at_most_the_norm(name, sent):
 
 
 def test_one_client_changes_the_quantile_count_by_one_half():
-    """For all its possible updates, compared with a neighbour that adds nothing. The count follows exactly from the norm."""
+    """For all its possible updates, compared with a neighbor that adds nothing. The count follows exactly from the norm."""
     piece = PrivateSum(norm=1.0, noise_multiplier=2.0, cohort=4, quantile=0.5, count_deviation=2.0)
     known, others, counts = federation(8, P), torch.ones(3, P, dtype=torch.float64) * 0.1, []
     for row in (BAD, *(torch.full((P,), value, dtype=torch.float64) for value in (0.0, 0.1, 9.0, 1e200))):

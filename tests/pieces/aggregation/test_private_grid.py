@@ -48,7 +48,7 @@ def steps(options, dtype, size, seed=0):
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("size", [0.0, 0.01, 1 / 3, 50.0])
-def test_model_of_neighbours_consists_of_whole_steps(name, size):
+def test_model_of_neighbors_consists_of_whole_steps(name, size):
     """In float64, exactly so; the last digit is as random with a client's data as without."""
     first = steps(MECHANISMS[name], torch.float64, size)[0]
     whole = first.round()

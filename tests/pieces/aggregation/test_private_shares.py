@@ -68,7 +68,7 @@ def test_client_sends_its_clipped_update_with_its_own_noise():
 
 @pytest.mark.parametrize("others", [1, 3, SHARES])
 def test_clients_that_share_their_noise_leave_that_of_the_others(others):
-    """Towards c clients, and towards a server that sees a sum of B, the multiplier is that of the remaining shares."""
+    """Toward c clients, and toward a server that sees a sum of B, the multiplier is that of the remaining shares."""
     assert noised(range(others)).sum(dim=0).std().item() == pytest.approx(Z * NORM * (others / SHARES) ** 0.5, rel=0.03)
 
 

@@ -161,7 +161,7 @@ def test_buckets_differ_between_rounds_and_contain_every_client_once():
     assert any(not torch.equal(rows[0], other) for other in rows[1:])
 
 
-def test_centred_clipping_starts_from_its_last_direction():
+def test_centered_clipping_starts_from_its_last_direction():
     algorithm, known = average_participating(also=(CentredClipping(radius=0.5),)), federation(4, 3)
     state = algorithm.init(torch.zeros(3).double(), known)
     one = report([0, 1], torch.tensor([[3.0, 0, 0], [3.0, 0, 0]]).double())
@@ -204,7 +204,7 @@ def test_robust_aggregation_replaces_the_weighted_sum():
     assert not algorithm.sums_early
 
 
-def test_krum_uses_n_minus_f_minus_2_neighbours():
+def test_krum_uses_n_minus_f_minus_2_neighbors():
     """Five numbers with one attacker: sums of squared distances to the two nearest, by hand."""
     points = torch.tensor([[0.0], [1.0], [3.0], [7.0], [20.0]], dtype=torch.float64)
     assert scores(points @ points.T, 1).tolist() == [1 + 9, 1 + 4, 4 + 9, 16 + 36, 169 + 289]

@@ -11,7 +11,7 @@ from turnout.core.checks import TurnoutError
 from turnout.pieces.local import Prox
 
 
-def test_pulls_towards_the_start():
+def test_pulls_toward_the_start():
     gradient, params, start = torch.ones(2, 3), torch.full((2, 3), 5.0), torch.full((2, 3), 3.0)
     assert torch.equal(Prox(0.5).correct(gradient, params, start), torch.full((2, 3), 2.0))
 

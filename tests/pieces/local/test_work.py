@@ -31,7 +31,7 @@ def test_amounts_are_uniform():
 
 
 def test_amounts_are_independent_over_clients_and_rounds():
-    """No correlation between neighbouring clients or rounds."""
+    """No correlation between neighboring clients or rounds."""
     draws = np.array([amounts(UniformWork(1, 20), np.arange(200), t) for t in range(200)], dtype=float)
     draws -= draws.mean()
     for one, other in ((draws[1:], draws[:-1]), (draws[:, 1:], draws[:, :-1])):

@@ -43,7 +43,7 @@ def own(simulation):
 
 
 class Mixed(nn.Module):
-    """Layers inside layers, normalisations, a parameter of its own, a frozen one."""
+    """Layers inside layers, normalizations, a parameter of its own, a frozen one."""
 
     def __init__(self):
         super().__init__()

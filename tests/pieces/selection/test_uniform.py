@@ -72,7 +72,7 @@ def test_clients_and_pairs_are_included_equally_often(num_clients):
     joint, n, m = joint[np.ix_(here, here)], int(here.sum()), cohort_size
     single, pair = m / n, m * (m - 1) / n / (n - 1)
     upper = joint[np.triu_indices(n, 1)]
-    # Standardised counts have mean square 1, with a spread of sqrt(2 / n) over n clients; pairs that share a client vary
+    # Standardized counts have mean square 1, with a spread of sqrt(2 / n) over n clients; pairs that share a client vary
     # together, so theirs is no smaller.
     for counts, p in ((np.diag(joint), single), (upper, pair)):
         square = (counts - num_rounds * p) ** 2 / (num_rounds * p * (1 - p))

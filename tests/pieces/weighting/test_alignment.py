@@ -84,7 +84,7 @@ def test_mean_gradient_is_weighted():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=9), st.integers(-30, 30))
-def test_cancelling_float32_gradients_cancel_exactly(some, exponent):
+def test_canceling_float32_gradients_cancel_exactly(some, exponent):
     gradient = np.array([*some, -sum(some)], dtype=np.float32)[:, None] * np.float32(2.0) ** exponent
     assert mean_gradient(of(gradient, dtype=torch.float32)).tolist() == [0.0]
 

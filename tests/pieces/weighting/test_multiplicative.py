@@ -32,7 +32,7 @@ def weights(state, piece=None):
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, N - 1), st.floats(-1, 1)), max_size=N), max_size=30), st.floats(1.1, 9)
 )
-def test_equals_direct_multiplication_and_normalisation(rounds, factor):
+def test_equals_direct_multiplication_and_normalization(rounds, factor):
     piece, v = MultiplicativeWeights(factor), np.full(N, 1 / N)
     rounds = [tuple(zip(*dict(pairs).items(), strict=True)) for pairs in rounds if pairs]
     for clients, gaps in rounds:
@@ -47,7 +47,7 @@ def test_content_client_keeps_its_weight_and_zero_gap_is_not_content():
     assert state["times"].tolist() == [0, 1, 1, 0, 0, 0]
 
 
-def test_weights_stay_finite_and_normalised_after_a_thousand_rounds():
+def test_weights_stay_finite_and_normalized_after_a_thousand_rounds():
     state = after([((0, 1), (1.0, 1.0))] * 1000 + [((0,), (1.0,))])
     found = weights(state)
     np.testing.assert_allclose(found[:2], [0.8, 0.2], rtol=1e-9)

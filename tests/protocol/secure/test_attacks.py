@@ -123,7 +123,7 @@ def test_too_many_wrong_shares_end_the_round_and_name_their_senders():
             right if c > 3 else Opening(right.self_masks, dict.fromkeys(right.masking_keys, bytes(33)))
         )
     )
-    with pytest.raises(TooFewClients, match="client 7 has 3 neighbours left, and the threshold is 4"):
+    with pytest.raises(TooFewClients, match="client 7 has 3 neighbors left, and the threshold is 4"):
         found.run(gone={7})
     assert set(found.server.culprits) == {1, 2, 3}
 
@@ -137,8 +137,8 @@ def test_sender_of_garbage_is_excluded():
 
 
 @pytest.mark.parametrize("victims", [1, 2, 4])
-def test_garbage_for_some_neighbours_is_tolerated(victims):
-    """Neighbours that can read its shares have masked with it: their shares remove its masks."""
+def test_garbage_for_some_neighbors_is_tolerated(victims):
+    """Neighbors that can read its shares have masked with it: their shares remove its masks."""
     found = Round(
         share=lambda c, sealed: (
             sealed if c != 3 else {o: s if o > victims else bytes(len(s)) for o, s in sealed.items()}
@@ -149,7 +149,7 @@ def test_garbage_for_some_neighbours_is_tolerated(victims):
         assert found.out == {3}
         np.testing.assert_array_equal(total, found.expected(3))
         return
-    with pytest.raises(TooFewClients, match="client 3 has 3 neighbours left"):
+    with pytest.raises(TooFewClients, match="client 3 has 3 neighbors left"):
         found.run()
 
 
@@ -188,7 +188,7 @@ def test_shares_of_another_key_are_attributed_to_their_sender():
     found = Round()
 
     def dealt(c, sealed):
-        return resealed(found.clients[c], found.clients[c]._neighbours) if c == 3 else sealed
+        return resealed(found.clients[c], found.clients[c]._neighbors) if c == 3 else sealed
 
     found.cheats["share"] = dealt
     with pytest.raises(ProtocolError, match="the shares of client 3 give another key than it advertised"):
@@ -197,7 +197,7 @@ def test_shares_of_another_key_are_attributed_to_their_sender():
 
 
 def test_one_wrong_share_of_a_key_does_not_prevent_reconstruction(monkeypatch):
-    """Client 3 sends one neighbour an invalid share with a valid commitment, and leaves."""
+    """Client 3 sends one neighbor an invalid share with a valid commitment, and leaves."""
     share = shamir.share
 
     def dealt(secret, threshold, points):
@@ -256,7 +256,7 @@ def test_duplicate_senders_and_wrong_sizes_are_rejected():
 
 
 def lying(number, threshold, degree):
-    """Let a server tell half of the neighbours of client 1 that it left; return what the server learns.
+    """Let a server tell half of the neighbors of client 1 that it left; return what the server learns.
 
     It needs nobody's help, and knows nothing but what honest clients tell it.
     """
@@ -286,9 +286,9 @@ def lying(number, threshold, degree):
 
 
 def test_lying_server_learns_nothing_about_who_left(monkeypatch):
-    """With half of the neighbours as the threshold it would open a single update; clients refuse such a threshold."""
+    """With half of the neighbors as the threshold it would open a single update; clients refuse such a threshold."""
     with pytest.raises(
-        ProtocolError, match=r"client \d+ could open|the threshold is 18 of 36 neighbours, and has to be more"
+        ProtocolError, match=r"client \d+ could open|the threshold is 18 of 36 neighbors, and has to be more"
     ):
         lying(60, 18, 36)
     monkeypatch.setattr(SecureClient, "share", _obliging)
@@ -300,11 +300,11 @@ def test_lying_server_learns_nothing_about_who_left(monkeypatch):
     assert not np.array_equal(found, np.arange(LENGTH))
 
 
-def _obliging(self, neighbours):
+def _obliging(self, neighbors):
     """Return a client without checks of the server's messages."""
     self._enter("share", "mask")
-    self._neighbours = dict(neighbours)
-    points = sorted(neighbours)
+    self._neighbors = dict(neighbors)
+    points = sorted(neighbors)
     masks = shamir.share(self._self_mask, self.threshold, points)
     keys = shamir.share(self._masking, self.threshold, points)
     return {other: self._seal(other, masks[other], keys[other]) for other in points}
@@ -313,13 +313,13 @@ def _obliging(self, neighbours):
 @pytest.mark.parametrize("number", [10, 40, 300, 1000])
 @pytest.mark.parametrize(("corrupt", "dropout"), [(0.0, 0.0), (0.05, 0.1), (0.1, 0.2), (0.0, 0.4)])
 def test_sizes_prevent_that_attack(number, corrupt, dropout):
-    """Even with one corrupt neighbour too many, t shares of both secrets take more than k neighbours."""
+    """Even with one corrupt neighbor too many, t shares of both secrets take more than k neighbors."""
     degree, threshold = sizes(number, corrupt=corrupt, dropout=dropout)
     assert 2 * threshold > degree
     assert not corrupt or 2 * threshold - degree > corrupt * degree
 
 
-def test_client_gives_one_kind_of_share_per_neighbour():
+def test_client_gives_one_kind_of_share_per_neighbor():
     found = Round()
     server, clients = found.server, found.clients
     for c, client in clients.items():
@@ -333,7 +333,7 @@ def test_client_gives_one_kind_of_share_per_neighbour():
         clients[1].open(Request(frozenset(range(2, 8)), frozenset()))
 
 
-def test_client_is_not_its_own_neighbour():
+def test_client_is_not_its_own_neighbor():
     client = SecureClient(1, 2, BITS)
     keys = client.advertise()
     with pytest.raises(ProtocolError, match="client 1 got itself"):
@@ -402,7 +402,7 @@ def test_server_gets_one_kind_of_share_over_repeats_restarts_and_regrouping():
 
 
 def test_sum_accepts_no_more_clients_than_its_capacity():
-    """The attack: clients enrol until the sum overflows, or a cohort is larger than declared, unnoticed."""
+    """The attack: clients enroll until the sum overflows, or a cohort is larger than declared, unnoticed."""
     code = FixedPoint(bits=10, fraction_bits=4, largest=8.0)
     assert code.capacity == 3
     asked = [Attendance(0.6, None, 2, (0, version), code.capacity).share(range(50)) for version in range(20)]

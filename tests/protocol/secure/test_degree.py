@@ -1,4 +1,4 @@
-"""Sparse graphs: whatever the number of neighbours, clients count the clients of a sum, and refuse fewer than the minimum."""
+"""Sparse graphs: whatever the number of neighbors, clients count the clients of a sum, and refuse fewer than the minimum."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def fewer(inputs):
         (fewer, "a sum of 7 clients, and by the run's settings it has 8 at least"),
     ],
 )
-def test_client_with_few_neighbours_checks_the_list_of_clients(phase, change, why, caplog):
+def test_client_with_few_neighbors_checks_the_list_of_clients(phase, change, why, caplog):
     piece = SecureSum(fraction_bits=0, largest=1000.0, degree=2, min_clients=8)
     attendance = piece.extra.attendance(0, 0)
     made = Sum(piece.masking, attendance, 8)
@@ -106,13 +106,13 @@ def test_client_with_few_neighbours_checks_the_list_of_clients(phase, change, wh
         answered = made.phase("open", attendance.open(clients), change)
     else:
         answered = made.phase("mask", attendance.mask(clients), change)
-    assert len(answered) <= (3 if change is fewer else 2)  # with that client as a neighbour, the list lacks it
+    assert len(answered) <= (3 if change is fewer else 2)  # with that client as a neighbor, the list lacks it
     assert any(why in record.reason for record in caplog.records if hasattr(record, "reason"))
 
 
 @pytest.mark.parametrize("degree", [2, 4, 20])
-def test_noise_shares_go_with_few_neighbours(degree):
-    """The minimum is that of the noise, 40 of 50 clients, and every client accepts its few neighbours."""
+def test_noise_shares_go_with_few_neighbors(degree):
+    """The minimum is that of the noise, 40 of 50 clients, and every client accepts its few neighbors."""
     piece = PrivateSum(
         norm=0.5, noise_multiplier=2.0, noise_shares=50, dropouts=10,
         secure=SecureSum(largest=1.0, fraction_bits=16, degree=degree),

@@ -84,7 +84,7 @@ def test_key_on_the_twist_is_refused():
         check_public(on_the_twist)
 
 
-def test_judgement():
+def test_judgment():
     """Sealed shares are unreadable if their text or their commitments are wrong, and only then."""
     dealer, client, nonce = new_key(), new_key(), bytes(12)
     shares = bytes(range(33)), bytes(range(33, 66))
@@ -100,7 +100,7 @@ def test_judgement():
 
 @pytest.mark.parametrize("number", [5, 10, 20, 30, 100])
 def test_liars_about_shares_stop_no_sum(number):
-    """A fifth of the clients each refuse a neighbour's shares: they are named, and the others' sum is opened."""
+    """A fifth of the clients each refuse a neighbor's shares: they are named, and the others' sum is opened."""
     liars = range(number // 5)
     attendance = Attendance(0.6, None, 3, (0, 0))
     there = attendance.share(range(number))

@@ -1,4 +1,4 @@
-"""Shares, the graph of neighbours, and fixed-point numbers."""
+"""Shares, the graph of neighbors, and fixed-point numbers."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turnout import ConfigurationError
 from turnout.protocol.secure import FixedPoint
-from turnout.protocol.secure.graph import neighbours
+from turnout.protocol.secure.graph import neighbors
 from turnout.protocol.secure.masks import reduce
 from turnout.protocol.secure.shamir import PRIME, reconstruct, share
 
@@ -50,7 +50,7 @@ def test_invalid_shares_are_refused():
 @given(st.integers(1, 40), st.one_of(st.none(), st.integers(1, 45)), st.integers(0, 99))
 def test_graph_is_regular_mutual_and_connected(n, degree, seed):
     clients = list(range(5, 5 + n))
-    found = neighbours(clients, degree, seed)
+    found = neighbors(clients, degree, seed)
     expected = n - 1 if degree is None else min(n - 1, degree + degree % 2)
     assert all(len(set(others)) == expected and c not in others for c, others in found.items())
     assert all(c in found[other] for c, others in found.items() for other in others)
@@ -59,7 +59,7 @@ def test_graph_is_regular_mutual_and_connected(n, degree, seed):
         more = {o for c in more for o in found[c]} - reached
         reached |= more
     assert reached == set(clients)
-    assert found == neighbours(clients, degree, seed)
+    assert found == neighbors(clients, degree, seed)
 
 
 @settings(max_examples=60, deadline=None)

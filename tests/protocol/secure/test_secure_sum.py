@@ -63,16 +63,16 @@ def shared_by(number):
 
 
 def test_client_gives_up_below_the_threshold():
-    """With one neighbour less than the threshold it gives up in each phase, whatever the server says."""
+    """With one neighbor less than the threshold it gives up in each phase, whatever the server says."""
     values = np.zeros(3, np.uint8)
-    with pytest.raises(TooFewClients, match="client 1 has 1 neighbours, and the threshold is 2"):
+    with pytest.raises(TooFewClients, match="client 1 has 1 neighbors, and the threshold is 2"):
         shared_by(2)
     one, sealed = shared_by(3)
-    with pytest.raises(TooFewClients, match="client 1 has 1 neighbours that shared"):
+    with pytest.raises(TooFewClients, match="client 1 has 1 neighbors that shared"):
         one.mask(values, {2: sealed[2]})
     one, sealed = shared_by(4)
     one.mask(values, sealed)
-    with pytest.raises(TooFewClients, match="client 1 has 1 neighbours that sent"):
+    with pytest.raises(TooFewClients, match="client 1 has 1 neighbors that sent"):
         one.open(Request(frozenset({2}), frozenset({3, 4})))
 
 
@@ -92,7 +92,7 @@ def test_server_accepts_one_input_per_client_and_detects_wrong_shares():
     for number, request in server.requests().items():
         right = clients[number].open(request)
         server.opened(number, Opening(right.self_masks, {4: next(iter(right.self_masks.values()))}))
-    with pytest.raises(TooFewClients, match="client 4 has 0 neighbours left"):
+    with pytest.raises(TooFewClients, match="client 4 has 0 neighbors left"):
         server.total()
     assert server.culprits == dict.fromkeys((1, 2, 3), "it opened other shares than it was dealt")
 
@@ -158,7 +158,7 @@ def test_masked_update_is_uniform():
     assert ((drawn - 5000.0) ** 2 / 5000.0).sum() < 40
 
 
-def test_client_opens_one_secret_per_neighbour_and_answers_once():
+def test_client_opens_one_secret_per_neighbor_and_answers_once():
     ready = [SecureClient(number, 2, 8) for number in (1, 2, 3)]
     keys = {client.number: client.advertise() for client in ready}
     sent = {c.number: c.share({o: k for o, k in keys.items() if o != c.number}) for c in ready}
@@ -166,9 +166,9 @@ def test_client_opens_one_secret_per_neighbour_and_answers_once():
     one.mask(np.zeros(3, np.uint8), {2: sent[2][1], 3: sent[3][1]})
     with pytest.raises(ProtocolError, match="client 1 was asked to mask, and open is next"):
         one.mask(np.zeros(3, np.uint8), {2: sent[2][1]})
-    with pytest.raises(ProtocolError, match="both secrets of a neighbour"):
+    with pytest.raises(ProtocolError, match="both secrets of a neighbor"):
         one.open(Request(frozenset({2}), frozenset({2})))
-    with pytest.raises(TooFewClients, match="client 2 has 1 neighbours that shared"):
+    with pytest.raises(TooFewClients, match="client 2 has 1 neighbors that shared"):
         ready[1].mask(np.zeros(3, np.uint8), {1: sent[1][2], 3: sent[3][1]})
     assert ready[1].refused == {3}
     with pytest.raises(ProtocolError, match="values of float64"):

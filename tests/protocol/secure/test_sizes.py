@@ -12,10 +12,10 @@ from turnout import ConfigurationError
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import sizes
 from turnout.protocol.secure.attendance import threshold_of
-from turnout.protocol.secure.graph import neighbours
+from turnout.protocol.secure.graph import neighbors
 
 N = 13
-GRAPHS = {degree: neighbours(range(N), degree, 0) for degree in range(2, N)}
+GRAPHS = {degree: neighbors(range(N), degree, 0) for degree in range(2, N)}
 
 
 def apart(graph, there):
@@ -47,7 +47,7 @@ def failures(degree, threshold, bad, gone):
 @pytest.mark.parametrize(("bad", "gone"), [(2, 1), (1, 3), (3, 0), (0, 3)])
 def test_failure_probability_is_within_the_bound(bad, gone):
     found = sizes(N, corrupt=(bad + 0.5) / N, dropout=(gone - 0.5 * (gone > 0)) / N, security=2, correctness=1)
-    assert found.degree < N - 1, "a graph of neighbours was found"
+    assert found.degree < N - 1, "a graph of neighbors was found"
     exposed, parted, lost = failures(*found, bad, gone)
     assert exposed <= 1 / 4
     assert parted <= 1 / 4
@@ -89,7 +89,7 @@ def test_sizes_are_minimal_under_the_bounds(n, bad, gone, security, correctness)
     assert found == slow(n, bad, gone, security, correctness)
 
 
-def test_more_corrupt_or_dropped_clients_need_more_neighbours():
+def test_more_corrupt_or_dropped_clients_need_more_neighbors():
     degrees = [sizes(500, corrupt=share, dropout=share).degree for share in (0.0, 0.05, 0.1, 0.2, 0.3)]
     assert degrees == sorted(degrees)
     assert degrees[0] < 10 < degrees[-1]
@@ -113,4 +113,4 @@ def test_few_clients_form_a_complete_graph():
 def test_secure_sum_accepts_the_sizes(num_clients):
     degree, threshold = sizes(num_clients, corrupt=0.05, dropout=0.15)
     piece = SecureSum(degree=degree, threshold=threshold / degree)
-    assert threshold_of(piece.threshold, piece.masking.num_neighbours(num_clients)) == threshold
+    assert threshold_of(piece.threshold, piece.masking.num_neighbors(num_clients)) == threshold

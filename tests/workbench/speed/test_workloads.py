@@ -1,4 +1,4 @@
-"""The five workloads: their sizes, their data, and that they can be learnt."""
+"""The five workloads: their sizes, their data, and that they can be learned."""
 
 from dataclasses import replace
 
@@ -52,8 +52,8 @@ def test_data_depend_on_the_seed_alone(name):
 
 
 @pytest.mark.parametrize("name", ["W1", "W2", "W3"])
-def test_inputs_lie_around_a_centre_of_their_class(name):
-    workload = replace(SMALL[name], centres=1.0, scale=1.0)
+def test_inputs_lie_around_a_center_of_their_class(name):
+    workload = replace(SMALL[name], centers=1.0, scale=1.0)
     shards = workload.data().train
     means = torch.stack([shards.x[shards.y == label].mean(0) for label in range(10)]).flatten(1)
     spread = (shards.x.flatten(1) - means[shards.y]).std()

@@ -49,7 +49,7 @@ class Arrays:
         """Return the arrays of an ``ArrayRecord``, divided into a shared and a personal part by an algorithm.
 
         A personalization selects parameters of a module. The module is reconstructed from the names of the arrays. A layer
-        whose weight is a vector is a normalisation layer, because linear layers, convolutions and embeddings have matrices.
+        whose weight is a vector is a normalization layer, because linear layers, convolutions and embeddings have matrices.
         """
         first = dict(record.to_torch_state_dict())
         if algorithm.personal is None:

@@ -117,7 +117,7 @@ class GridServer:
         return min(self._handler.tick(), self._rule.poll)
 
     def _update_nodes(self) -> None:
-        """Enrol new nodes, and record which nodes connected or disconnected."""
+        """Enroll new nodes, and record which nodes connected or disconnected."""
         before, self._nodes = {*self._nodes, *self.driver.present()}, {}
         for node in sorted(self._grid.get_node_ids()):
             if (client := self._service.enrolment.client_of(f"node {node}")) is None:

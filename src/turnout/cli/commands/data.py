@@ -82,9 +82,9 @@ class ShowOptions(DirectoryOption):
 
 
 @command(DirectoryOption, LIST_EPILOG)
-def catalogue(options: DirectoryOption) -> None:
+def catalog(options: DirectoryOption) -> None:
     """List the data sets, and where they are on this machine."""
-    from turnout.data.catalogue import inventory
+    from turnout.data.catalog import inventory
 
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "description", "location"):

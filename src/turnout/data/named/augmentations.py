@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from turnout.data.named.colour import AdjustSharpness, ColorJitter, Equalize, Posterize
+from turnout.data.named.color import AdjustSharpness, ColorJitter, Equalize, Posterize
 from turnout.data.transforms import Normalise, RandomCrop, RandomHorizontalFlip, Transform
 from turnout.data.transforms.pipeline import AUGMENTATIONS
 
-_NORMALISE = Normalise(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+_NORMALIZE = Normalise(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
 
 
 def cifar_augmentation() -> tuple[Transform, ...]:
-    """CIFAR-10: normalisation, then a random crop of 32 x 32 out of 40 x 40 and a random horizontal flip."""
-    return (_NORMALISE, RandomCrop(32, padding=4), RandomHorizontalFlip())
+    """CIFAR-10: normalization, then a random crop of 32 x 32 out of 40 x 40 and a random horizontal flip."""
+    return (_NORMALIZE, RandomCrop(32, padding=4), RandomHorizontalFlip())
 
 
 def cifar100_augmentation() -> tuple[Transform, ...]:
-    """CIFAR-100: random changes of colour on images in [0, 1], then as for CIFAR-10.
+    """CIFAR-100: random changes of color on images in [0, 1], then as for CIFAR-10.
 
     The probabilities are torchvision's defaults, 0.5 each; the jitter is always applied.
     """
@@ -29,18 +29,18 @@ def cifar100_augmentation() -> tuple[Transform, ...]:
 
 
 def cinic10_augmentation() -> tuple[Transform, ...]:
-    """CINIC-10: normalisation, then the crop and flip of `cifar_augmentation`.
+    """CINIC-10: normalization, then the crop and flip of `cifar_augmentation`.
 
     Example:
         >>> [type(transform).__name__ for transform in cinic10_augmentation()]
         ['Normalise', 'RandomCrop', 'RandomHorizontalFlip']
     """
-    normalise = Normalise(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
-    return (normalise, RandomCrop(32, padding=4), RandomHorizontalFlip())
+    normalize = Normalise(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
+    return (normalize, RandomCrop(32, padding=4), RandomHorizontalFlip())
 
 
 def svhn_augmentation() -> tuple[Transform, ...]:
-    """SVHN: normalisation, then a random crop of 32 x 32 out of 40 x 40. Digits are not flipped.
+    """SVHN: normalization, then a random crop of 32 x 32 out of 40 x 40. Digits are not flipped.
 
     Example:
         >>> [type(transform).__name__ for transform in svhn_augmentation()]

@@ -36,7 +36,7 @@ def mnist_binary(
 ) -> Source:
     """MNIST as two classes, 0 to 4 and 5 to 9; natural clients are groups sorted by digit.
 
-    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1], without normalisation. Chen et al. divide MNIST into ten groups and do
+    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1], without normalization. Chen et al. divide MNIST into ten groups and do
     not state how, nor the classes; groups sorted by digit are as heterogeneous as possible.
 
     Args:

@@ -65,9 +65,9 @@ _OF_100 = _Form(CIFAR100, {"coarse_labels": 20, "fine_labels": 100})
 
 @SOURCES.register
 def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
-    """CIFAR-10: 50,000 + 10,000 photographs of 32x32 colour pixels, 10 classes.
+    """CIFAR-10: 50,000 + 10,000 photographs of 32x32 color pixels, 10 classes.
 
-    Inputs are float32 ``[n, 3, 32, 32]`` in [0, 1] (0.7 GB); the default transform normalises each channel by mean
+    Inputs are float32 ``[n, 3, 32, 32]`` in [0, 1] (0.7 GB); the default transform normalizes each channel by mean
     (0.4914, 0.4822, 0.4465) and standard deviation (0.2023, 0.1994, 0.2010). The six files of the binary version are in the
     folder ``cifar-10-batches-bin`` of the data directory; those of ``cifar-10-batches-py``, which torchvision unpacks, are
     read as well. Only arrays and plain values are read from its pickles.
@@ -77,15 +77,15 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
-    normalise = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-    return _source(_OF_10, directory, "labels", normalise, {"source": "cifar10"})
+    normalize = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    return _source(_OF_10, directory, "labels", normalize, {"source": "cifar10"})
 
 
 @SOURCES.register
 def cifar100(directory: str | os.PathLike[str] | None = None, *, labels: LabelSet = "fine") -> Source:
-    """CIFAR-100: 50,000 + 10,000 photographs of 32x32 colour pixels, 100 classes in 20 superclasses.
+    """CIFAR-100: 50,000 + 10,000 photographs of 32x32 color pixels, 100 classes in 20 superclasses.
 
-    Inputs are those of `cifar10`; the default transform normalises by mean (0.5071, 0.4865, 0.4409) and standard deviation
+    Inputs are those of `cifar10`; the default transform normalizes by mean (0.5071, 0.4865, 0.4409) and standard deviation
     (0.2673, 0.2564, 0.2762). The files ``train`` and ``test`` of the Python version are in the folder ``cifar-100-python`` of
     the data directory; ``train.bin`` and ``test.bin`` of ``cifar-100-binary`` are read as well.
 
@@ -100,12 +100,12 @@ def cifar100(directory: str | os.PathLike[str] | None = None, *, labels: LabelSe
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
     key = f"{known_name('labels', labels, ('fine', 'coarse'))}_labels"
-    normalise = Normalise((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
-    return _source(_OF_100, directory, key, normalise, {"source": "cifar100", "labels": labels})
+    normalize = Normalise((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+    return _source(_OF_100, directory, key, normalize, {"source": "cifar100", "labels": labels})
 
 
 def _source(
-    form: _Form, directory: str | os.PathLike[str] | None, key: str, normalise: Normalise, recipe: dict[str, object]
+    form: _Form, directory: str | os.PathLike[str] | None, key: str, normalize: Normalise, recipe: dict[str, object]
 ) -> Source:
     """Read all files of a data set, with one of its labels."""
     folder = form.place.locate(directory)
@@ -114,7 +114,7 @@ def _source(
     x, y = _read_batches([folder / f"{Path(file).stem}{suffix}" for file in train], form, key)
     test_x, test_y = _read_batches([folder / f"{Path(test).stem}{suffix}"], form, key)
     num_classes = form.labels[key]
-    return Source(form.place.name, x, y, num_classes, test_x, test_y, transforms=(normalise,), recipe=recipe)
+    return Source(form.place.name, x, y, num_classes, test_x, test_y, transforms=(normalize,), recipe=recipe)
 
 
 def _read_batches(paths: list[Path], form: _Form, key: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,9 +32,9 @@ declare("cinic10", CINIC10, elsewhere="in CINIC-10.tar.gz of https://datashare.e
 
 @SOURCES.register
 def cinic10(directory: str | os.PathLike[str] | None = None, *, valid: bool = False) -> Source:
-    """CINIC-10: 90,000 + 90,000 photographs of CIFAR-10 and ImageNet, 32x32 colour pixels, 10 classes.
+    """CINIC-10: 90,000 + 90,000 photographs of CIFAR-10 and ImageNet, 32x32 color pixels, 10 classes.
 
-    Inputs are bytes ``[n, 3, 32, 32]``; the default transform normalises each channel by mean (0.4789, 0.4723, 0.4305) and
+    Inputs are bytes ``[n, 3, 32, 32]``; the default transform normalizes each channel by mean (0.4789, 0.4723, 0.4305) and
     standard deviation (0.2421, 0.2383, 0.2587). The folders ``train`` and ``test``, with a folder of PNG files for each
     class, are in the folder ``CINIC-10`` of the data directory. Images are in the order of their classes and file names, and
     are read with Pillow. The archive has a third part, ``valid``, of as many images, which FedAU leaves out.
@@ -53,9 +53,9 @@ def cinic10(directory: str | os.PathLike[str] | None = None, *, valid: bool = Fa
     folder = CINIC10.locate(directory)
     x, y = _read([folder / "train", *([folder / "valid"] if valid else [])])
     test_x, test_y = _read([folder / "test"])
-    normalise = Normalise((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
+    normalize = Normalise((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
     recipe = {"source": "cinic10", "valid": valid}
-    return Source("cinic10", x, y, 10, test_x, test_y, transforms=(normalise,), recipe=recipe)
+    return Source("cinic10", x, y, 10, test_x, test_y, transforms=(normalize,), recipe=recipe)
 
 
 def _read(folders: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:

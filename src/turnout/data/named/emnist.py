@@ -38,9 +38,9 @@ declare("emnist", EMNIST)
 
 @SOURCES.register
 def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "byclass") -> Source:
-    """EMNIST: 814,255 handwritten digits and letters of 28x28 grey pixels, 62 classes; smaller splits by `split`.
+    """EMNIST: 814,255 handwritten digits and letters of 28x28 gray pixels, 62 classes; smaller splits by `split`.
 
-    Inputs are bytes ``[n, 1, 28, 28]``, upright; in the files images are transposed. The default transform normalises by mean
+    Inputs are bytes ``[n, 1, 28, 28]``, upright; in the files images are transposed. The default transform normalizes by mean
     and standard deviation of the training pixels. The four idx files, such as ``emnist-byclass-train-images-idx3-ubyte.gz``,
     are in ``EMNIST/raw`` of the data directory.
 

@@ -33,16 +33,16 @@ _TYPES = {0x08: ">u1", 0x0C: ">i4"}
 
 @SOURCES.register
 def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
-    """MNIST: 60,000 + 10,000 handwritten digits of 28x28 grey pixels, 10 classes.
+    """MNIST: 60,000 + 10,000 handwritten digits of 28x28 gray pixels, 10 classes.
 
-    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalises by mean 0.1307 and standard
+    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalizes by mean 0.1307 and standard
     deviation 0.3081. The four original idx files (``train-images-idx3-ubyte.gz``, ...) are in ``MNIST/raw`` of the data
     directory, the layout of torchvision, or in `directory` itself.
 
     Args:
         directory: the data directory, or the folder of the files.
-        standardise: standardise each pixel over all 70,000 images in place of the transform, as FedProx and FOLB do:
-            (x - mean) / (std + 0.001) in grey levels of 0 to 255.
+        standardise: standardize each pixel over all 70,000 images in place of the transform, as FedProx and FOLB do:
+            (x - mean) / (std + 0.001) in gray levels of 0 to 255.
 
     Raises:
         DataError: if a file is missing or damaged.
@@ -50,14 +50,14 @@ def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool 
     Reference: Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, "Gradient-based learning applied to document
     recognition", Proceedings of the IEEE 86(11), 1998.
     """
-    return _grey_images(MNIST, directory, Normalise((0.1307,), (0.3081,)), standardise)
+    return _gray_images(MNIST, directory, Normalise((0.1307,), (0.3081,)), standardise)
 
 
 @SOURCES.register
 def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
-    """Fashion-MNIST: 60,000 + 10,000 pictures of clothes of 28x28 grey pixels, 10 classes.
+    """Fashion-MNIST: 60,000 + 10,000 pictures of clothes of 28x28 gray pixels, 10 classes.
 
-    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalises by mean 0.2860 and standard
+    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalizes by mean 0.2860 and standard
     deviation 0.3530. Files and options are those of `mnist`, in ``FashionMNIST/raw``.
 
     Raises:
@@ -66,7 +66,7 @@ def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardis
     Reference: H. Xiao, K. Rasul and R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
     Learning Algorithms", arXiv:1708.07747, 2017.
     """
-    return _grey_images(FASHION_MNIST, directory, Normalise((0.2860,), (0.3530,)), standardise)
+    return _gray_images(FASHION_MNIST, directory, Normalise((0.2860,), (0.3530,)), standardise)
 
 
 def read_idx(path: Path, place: Place, *, ndim: int) -> np.ndarray:
@@ -108,14 +108,14 @@ def _read_idx(path: Path, file: gzip.GzipFile | io.BufferedReader, place: Place,
     return np.frombuffer(content, dtype).reshape(shape)
 
 
-def _grey_images(
-    place: Place, directory: str | os.PathLike[str] | None, normalise: Normalise, standardise: bool
+def _gray_images(
+    place: Place, directory: str | os.PathLike[str] | None, normalize: Normalise, standardise: bool
 ) -> Source:
     folder = place.locate(directory)
     x, y = read_pair(folder / _FILES[0], folder / _FILES[1], place)
     test_x, test_y = read_pair(folder / _FILES[2], folder / _FILES[3], place)
     x, test_x = x.float().div_(255.0), test_x.float().div_(255.0)
-    source = Source(place.name, x, y, 10, test_x, test_y, transforms=(normalise,), recipe={"source": place.name})
+    source = Source(place.name, x, y, 10, test_x, test_y, transforms=(normalize,), recipe={"source": place.name})
     return standardised(source, epsilon=0.001 / 255.0) if standardise else source
 
 

@@ -247,7 +247,7 @@ def femnist(
     Classes 0 to 9 are the digits, 10 to 35 upper-case and 36 to 61 lower-case letters. The ``.json`` files are in the folders
     ``train`` and, optionally, ``test`` in ``FEMNIST`` of the data directory; see `leaf_images`.
 
-    FedProx and FOLB use the ten letters a to j, with a model for 26 letters, 200 clients of three neighbouring letters
+    FedProx and FOLB use the ten letters a to j, with a model for 26 letters, 200 clients of three neighboring letters
     each, and a tenth of each client's images for its test. This corresponds to ``femnist(labels=tuple(range(36, 46)),
     num_classes=26)`` and ``split(PowerLaw(classes_per_client=3), 200, official_test="pool", test_fraction=0,
     client_test_fraction=0.1)``, with two differences: there the sizes of clients are LogNormal(4, 1) + 5, a third for each

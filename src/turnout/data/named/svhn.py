@@ -21,9 +21,9 @@ declare("svhn", SVHN)
 
 @SOURCES.register
 def svhn(directory: str | os.PathLike[str] | None = None) -> Source:
-    """SVHN: 73,257 + 26,032 digits of house numbers, 32x32 colour pixels, 10 classes.
+    """SVHN: 73,257 + 26,032 digits of house numbers, 32x32 color pixels, 10 classes.
 
-    Inputs are bytes ``[n, 3, 32, 32]``; the default transform normalises each channel by mean (0.4377, 0.4438, 0.4728) and
+    Inputs are bytes ``[n, 3, 32, 32]``; the default transform normalizes each channel by mean (0.4377, 0.4438, 0.4728) and
     standard deviation (0.1980, 0.2010, 0.1970). Class k is the digit k; the files call the digit 0 "10". ``train_32x32.mat``
     and ``test_32x32.mat`` are in the folder ``SVHN`` of the data directory, or in the directory itself, as torchvision
     downloads them. The 531,131 easier digits of ``extra_32x32.mat`` are not read. The files are read with SciPy.
@@ -37,8 +37,8 @@ def svhn(directory: str | os.PathLike[str] | None = None) -> Source:
     """
     folder = SVHN.locate(directory)
     (x, y), (test_x, test_y) = (_read(folder / file) for file in SVHN.files)
-    normalise = Normalise((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
-    return Source("svhn", x, y, 10, test_x, test_y, transforms=(normalise,), recipe={"source": "svhn"})
+    normalize = Normalise((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
+    return Source("svhn", x, y, 10, test_x, test_y, transforms=(normalize,), recipe={"source": "svhn"})
 
 
 def _read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:

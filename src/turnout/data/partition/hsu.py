@@ -17,7 +17,7 @@ class HsuDirichlet(Artificial, name="hsu_dirichlet"):
 
     Client n has q_n ~ Dir(alpha * prior), where the prior is the share of each class in the data, as in Hsu et al. In every
     turn all clients, in random order, draw one example each: its class from q_n, then an unassigned example of the class.
-    Exhausted classes are removed from q_n, which is renormalised. Because clients draw in turns, the last client is as close
+    Exhausted classes are removed from q_n, which is renormalized. Because clients draw in turns, the last client is as close
     to its proportions as the first.
 
     Many papers that cite Hsu et al. mean ``Dir(alpha, ..., alpha)``, with alpha for each class. For C balanced classes this

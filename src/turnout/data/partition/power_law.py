@@ -1,4 +1,4 @@
-"""Partition of FedProx: two neighbouring classes per client, and sizes that follow a power law."""
+"""Partition of FedProx: two neighboring classes per client, and sizes that follow a power law."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial, by_owner, rows_by_class, too
 
 @dataclass(frozen=True)
 class PowerLaw(Artificial, name="power_law"):
-    """Assign a few neighbouring classes to each client, with log-normal sizes.
+    """Assign a few neighboring classes to each client, with log-normal sizes.
 
     Client u has the classes (u + j) mod C, j < `classes_per_client`. It gets `least` examples of each; the remaining R_c
     examples of a class are divided in proportion to one log-normal number for each of its clients::
@@ -24,7 +24,7 @@ class PowerLaw(Artificial, name="power_law"):
     class; here it is assigned.
 
     Attributes:
-        classes_per_client: number of neighbouring classes of a client.
+        classes_per_client: number of neighboring classes of a client.
         sigma: standard deviation of the logarithm; 0 is equal shares.
         least: the least number of examples of each of its classes that a client has.
 

@@ -24,7 +24,7 @@ class Transform(ABC):
     """True if outputs take much more memory than inputs, so that the transform is applied to each minibatch."""
 
     on_levels: ClassVar[bool] = False
-    """True for changes of colour, whose inputs are in [0, 1] and so not yet normalised."""
+    """True for changes of color, whose inputs are in [0, 1] and so not yet normalized."""
 
     @abstractmethod
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:

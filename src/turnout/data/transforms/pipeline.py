@@ -9,7 +9,7 @@ import torch
 from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
 from turnout.data.transforms.base import Transform, keys_of
-from turnout.data.transforms.normalise import Normalise
+from turnout.data.transforms.normalize import Normalise
 
 
 def apply_transforms(
@@ -69,16 +69,16 @@ def bake(
 
 
 def check_transforms(transforms: Sequence[Transform]) -> None:
-    """Raise an error for objects that are not transforms, and for changes of colour after a normalisation."""
-    normalised = False
+    """Raise an error for objects that are not transforms, and for changes of color after a normalization."""
+    normalized = False
     for transform in transforms:
         if not isinstance(transform, Transform):
             hint = f"; write {transform.__name__}()" if isinstance(transform, type) else ""
             raise ConfigurationError(f"transforms: got {transform!r}, needed transforms{hint}")
-        if normalised and transform.on_levels:
+        if normalized and transform.on_levels:
             name = type(transform).__name__
-            raise ConfigurationError(f"{name} works on colours in [0, 1] and stands behind Normalise: write it before")
-        normalised = normalised or isinstance(transform, Normalise)
+            raise ConfigurationError(f"{name} works on colors in [0, 1] and stands behind Normalise: write it before")
+        normalized = normalized or isinstance(transform, Normalise)
 
 
 AUGMENTATIONS = Family("augmentation", "augmentations", ("turnout.data.named",), returns=tuple)

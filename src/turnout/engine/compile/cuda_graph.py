@@ -164,7 +164,7 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
     """Record a CUDA graph.
 
     Args:
-        run: function that starts operations on the current stream of the device, without synchronising.
+        run: function that starts operations on the current stream of the device, without synchronizing.
         device: the GPU.
 
     Returns:

@@ -14,7 +14,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import last_reports
 from turnout.pieces.aggregation.requirements import needs_alone
-from turnout.pieces.weighting.normalise import DivideByClients
+from turnout.pieces.weighting.normalize import DivideByClients
 
 
 @dataclass(frozen=True)

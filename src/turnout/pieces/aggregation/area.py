@@ -11,7 +11,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.aggregation.requirements import needs_alone, needs_whole_step
-from turnout.pieces.weighting.normalise import DivideByClients
+from turnout.pieces.weighting.normalize import DivideByClients
 
 
 @dataclass(frozen=True)

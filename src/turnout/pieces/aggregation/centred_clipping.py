@@ -1,4 +1,4 @@
-"""Average vectors after clipping their distances to the last direction (centred clipping)."""
+"""Average vectors after clipping their distances to the last direction (centered clipping)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.pieces.aggregation.robust import Robust, Vectors
 
 @dataclass(frozen=True)
 class CentredClipping(Robust, name="centred_clipping"):
-    """Move the last direction by the mean clipped difference of the vectors from it (centred clipping).
+    """Move the last direction by the mean clipped difference of the vectors from it (centered clipping).
 
     In each of `iterations` passes over the n vectors v_b of a step (see `Robust`)::
 
@@ -31,7 +31,7 @@ class CentredClipping(Robust, name="centred_clipping"):
 
     The other options are those of `Robust`.
 
-    State: ``centre [P]``, float64, the last direction.
+    State: ``center [P]``, float64, the last direction.
 
     Example:
         An attacker moves the mean of three vectors by at most 1/3:
@@ -54,20 +54,20 @@ class CentredClipping(Robust, name="centred_clipping"):
         count("iterations", self.iterations)
 
     def init(self, federation: Federation) -> State:
-        """Return a centre of zero."""
-        return {"centre": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
+        """Return a center of zero."""
+        return {"center": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
 
     def estimate(self, vectors: Vectors, state: State) -> WithState:
-        """Return the new direction as a combination of the vectors and the centre, computed from inner products."""
-        centre = state["centre"]
+        """Return the new direction as a combination of the vectors and the center, computed from inner products."""
+        center = state["center"]
         rows, scale, mixed = vectors.rows, vectors.scale, vectors.mixed
-        of_rows, along = vectors.products(), scale * rows.inner(centre)
+        of_rows, along = vectors.products(), scale * rows.inner(center)
         if mixed is not None:
             of_rows, along = mixed @ of_rows @ mixed.T, mixed @ along
         n = len(along)
-        # The last vector is the centre.
+        # The last vector is the center.
         every = torch.zeros((n + 1, n + 1), dtype=torch.float64, device=scale.device)
-        every[:n, :n], every[:n, n], every[n, :n], every[n, n] = of_rows, along, along, centre @ centre
+        every[:n, :n], every[:n, n], every[n, :n], every[n, n] = of_rows, along, along, center @ center
         share = torch.zeros(n + 1, dtype=torch.float64, device=scale.device)
         share[n] = 1.0
         for _ in range(self.iterations):
@@ -78,5 +78,5 @@ class CentredClipping(Robust, name="centred_clipping"):
             share = share * (1.0 - pull.sum())
             share[:n] += pull
         chosen = share[:n] if mixed is None else share[:n] @ mixed
-        moved = rows.weighted_sum(chosen * scale) + share[n] * centre
-        return moved, {"centre": moved}
+        moved = rows.weighted_sum(chosen * scale) + share[n] * center
+        return moved, {"center": moved}

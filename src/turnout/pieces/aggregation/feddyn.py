@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
 from turnout.pieces.local.dynamic import DynamicRegularizer
-from turnout.pieces.weighting.normalise import DivideByParticipants
+from turnout.pieces.weighting.normalize import DivideByParticipants
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
-from turnout.pieces.weighting.normalise import DivideByClients
+from turnout.pieces.weighting.normalize import DivideByClients
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.aggregation.requirements import needs_alone
-from turnout.pieces.weighting.normalise import DivideByParticipants
+from turnout.pieces.weighting.normalize import DivideByParticipants
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
-        """Raise an error for weights other than 1/B, with which the correction is not centred on the mean of Y."""
+        """Raise an error for weights other than 1/B, with which the correction is not centered on the mean of Y."""
         needs_alone(
             algorithm,
             DivideByParticipants,

@@ -12,7 +12,7 @@ from turnout.pieces.aggregation.low_rank import Factors, LowRank, Merged
 
 @dataclass(frozen=True)
 class FlexLora(LowRank, name="flexlora"):
-    """Average the products of adapters' factors, and factorise the average by a truncated SVD (FlexLoRA).
+    """Average the products of adapters' factors, and factorize the average by a truncated SVD (FlexLoRA).
 
     A layer has the weights ``W + s B A``: W is frozen, ``[m, k]``, B ``[m, r]`` and A ``[r, k]`` are the factors of its
     adapter of rank r, and s is the scaling. For client weights w_i that sum to 1, with the r largest singular values of

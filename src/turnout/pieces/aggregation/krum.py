@@ -1,4 +1,4 @@
-"""Select the vectors that are nearest to their neighbours (Krum, Multi-Krum)."""
+"""Select the vectors that are nearest to their neighbors (Krum, Multi-Krum)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from turnout.pieces.aggregation.robust import Combination
 
 @dataclass(frozen=True)
 class Krum(Combination, name="krum"):
-    """Select the vector with the least sum of squared distances to its nearest neighbours (Krum).
+    """Select the vector with the least sum of squared distances to its nearest neighbors (Krum).
 
-    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The neighbours of a
-    vector are the n - f - 2 vectors nearest to it; if that number is less than 1, one neighbour is used. The guarantee
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The neighbors of a
+    vector are the n - f - 2 vectors nearest to it; if that number is less than 1, one neighbor is used. The guarantee
     requires ``n > 2 f + 2``. If several vectors tie, as two vectors without others do, the result is their mean, so
     that it does not depend on the order of clients.
 
@@ -39,9 +39,9 @@ class Krum(Combination, name="krum"):
 
 @dataclass(frozen=True)
 class MultiKrum(Combination, name="multi_krum"):
-    """Average the vectors with the least sums of squared distances to their nearest neighbours (Multi-Krum).
+    """Average the vectors with the least sums of squared distances to their nearest neighbors (Multi-Krum).
 
-    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The neighbours of a
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The neighbors of a
     vector are the n - f - 2 vectors nearest to it, as for `Krum`.
 
     Args:

@@ -83,7 +83,7 @@ class MaskedPhases:
             num_params: P, the number of parameters.
         """
         masking = self.masking
-        k, number = masking.num_neighbours(num_clients), _NUMBER
+        k, number = masking.num_neighbors(num_clients), _NUMBER
         return {
             "train": (_KEYS, 0),
             "share": (k * SEALED_BYTES, k * (number + _KEYS) + number),
@@ -112,7 +112,7 @@ def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:
     unit = 2.0**code.fraction_bits
     if code.too_large == "clip":
         weighted = weighted.clamp(-code.largest, code.largest)
-    elif weighted.device.type != "cpu":  # without synchronising with the device
+    elif weighted.device.type != "cpu":  # without synchronizing with the device
         weighted = weighted.where(weighted.abs() <= code.largest, torch.nan)  # the server step drops NaN
     elif weighted.numel() and float(top := weighted.abs().max()) > code.largest:
         raise code.overflow(float(top))

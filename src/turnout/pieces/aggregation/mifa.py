@@ -8,7 +8,7 @@ from turnout.base import Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.aggregation.requirements import needs_alone
-from turnout.pieces.weighting.normalise import DivideByClients
+from turnout.pieces.weighting.normalize import DivideByClients
 
 
 @dataclass(frozen=True)

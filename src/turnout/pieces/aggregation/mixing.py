@@ -36,7 +36,7 @@ class Mixing(Registered, ABC):
 
 @dataclass(frozen=True)
 class NearestNeighbours(Mixing, name="nearest_neighbours"):
-    """Replace every vector by the mean of its nearest neighbours, itself included (NNM).
+    """Replace every vector by the mean of its nearest neighbors, itself included (NNM).
 
     The mean is over the B - f vectors nearest to it, where B is the number of reports and f the maximum number of
     Byzantine ones (see `Robust`). The honest vectors become more alike, so that robust rules tolerate heterogeneous

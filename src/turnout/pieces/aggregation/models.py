@@ -11,7 +11,7 @@ from turnout.core.updates import Updates
 
 @dataclass(frozen=True)
 class WeightedModels(Aggregation, name="weighted_models"):
-    """Move the model towards the weighted mean of the clients' models (FedAsync, Algorithm 1).
+    """Move the model toward the weighted mean of the clients' models (FedAsync, Algorithm 1).
 
     x is the present model, x_b the trained model of report b, which is the version it was trained from plus the update
     Delta_b, and w_b its weight::
@@ -20,7 +20,7 @@ class WeightedModels(Aggregation, name="weighted_models"):
 
     With one report in a step and a server step size alpha, this is FedAsync's
     ``x <- (1 - alpha w_b) x + alpha w_b x_b``. If all reports were trained from the present model, it equals
-    `WeightedSum`. A stale report also moves the model back towards the version it was trained from.
+    `WeightedSum`. A stale report also moves the model back toward the version it was trained from.
 
     Example:
         >>> from turnout.base.trial import aggregate, report

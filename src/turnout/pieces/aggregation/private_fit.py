@@ -14,7 +14,7 @@ from turnout.pieces.guard.clip_controls import ClipControls
 from turnout.pieces.selection.poisson import Poisson
 from turnout.pieces.selection.uniform import Uniform
 from turnout.pieces.weighting import DivideByClients, DivideByCurvature, DivideByParticipants
-from turnout.pieces.weighting.normalise import ByOneNumber
+from turnout.pieces.weighting.normalize import ByOneNumber
 
 
 def check_sums(algorithm: Slots, control_norm: float | None) -> None:

@@ -73,7 +73,7 @@ def moved_norm(
 
     It is ``exp(-rate (s / m + (B / m) (1/2 - gamma)))``, where s is the noised count of B reports, and m is D or B, whichever
     is larger: for B = D this is ``exp(-rate (b - gamma))``, where b is the noised fraction of updates that were not clipped,
-    and a round with fewer reports moves the norm less, but towards the same quantile. Without `cohort`, m is B. Each client
+    and a round with fewer reports moves the norm less, but toward the same quantile. Without `cohort`, m is B. Each client
     adds 1/2 or -1/2 to the count, and a client whose report contained NaN or infinity adds 0, like a client without data.
     One client therefore changes the count by at most 1/2. The exponent is at most `FASTEST`.
 

@@ -36,13 +36,13 @@ class PrivateSum(PrivateRelease, MutatesRows, name="private_sum"):
     sensitivity (`turnout.privacy.noise.GridNoise`), so that the possible values of u do not depend on the data.
 
     The released models of a run are together (epsilon, delta)-differentially private at the level of clients.
-    Neighbouring federations have the same N clients, but one client has no data in the second (zero-out adjacency): it
+    Neighboring federations have the same N clients, but one client has no data in the second (zero-out adjacency): it
     participates in the same rounds and contributes zeros. N and, without sampling, participation are public.
-    `turnout.privacy.accounting` defines neighbours under sampling. `turnout.privacy.epsilon` computes epsilon, every
+    `turnout.privacy.accounting` defines neighbors under sampling. `turnout.privacy.epsilon` computes epsilon, every
     row of the table of rounds contains that of the rounds so far, and a run that would exceed `budget` does not begin.
-    The guarantee holds towards observers of the models. The server is trusted: it sees single updates or, with
+    The guarantee holds toward observers of the models. The server is trusted: it sees single updates or, with
     `secure`, sums before it adds the noise. With `noise_shares`, clients add the noise (see the guide to privacy for
-    what holds towards the server).
+    what holds toward the server).
 
     Weights may depend on participation, if it is public, and on a client's own report, but not on the data of other
     clients. A report that contains NaN or infinity counts as that of a client without data, and a round without reports
@@ -89,7 +89,7 @@ class PrivateSum(PrivateRelease, MutatesRows, name="private_sum"):
             private.
         sampled_from: N, to count the amplification by ``Uniform(cohort)``, which draws `cohort` of N clients without
             replacement; None does not count it. It requires that all clients are available in every round, and updates
-            that do not depend on the rounds in which a client was drawn before. Neighbours then differ in the data of
+            that do not depend on the rounds in which a client was drawn before. Neighbors then differ in the data of
             one client in any way, so that the sum changes by up to 2 C, in place of C.
         quantile: gamma, the target fraction of updates that are not clipped, in (0, 1). C adapts in every round by
             ``C <- C exp(-eta_C (b - gamma))``, where b is the noised fraction. None keeps C constant.
@@ -104,7 +104,7 @@ class PrivateSum(PrivateRelease, MutatesRows, name="private_sum"):
             to a sum that is opened. None has the server add all noise.
         dropouts: t, the number of the n clients that may drop out, for `noise_shares` with `secure`. A sum of fewer
             than n - t clients would have too little noise and is not opened; clients refuse to open it if each has all
-            others as neighbours (``degree=None``).
+            others as neighbors (``degree=None``).
         secure: the secure sum in which clients mask their clipped updates; None sends updates to the server, which
             clips them.
         count_deviation: standard deviation of the noise in the count behind b, from 0.001 to 1,000,000; None is a twentieth

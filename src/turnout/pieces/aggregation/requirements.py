@@ -6,11 +6,11 @@ from turnout.base import AddsDirection, Normaliser, Slots
 from turnout.core.checks import ConfigurationError
 
 
-def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:
-    """Raise an error if the weighting is other than `normaliser` alone; `why` is the reason in its message."""
-    if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
+def needs_alone(algorithm: Slots, normalizer: type[Normaliser], why: str) -> None:
+    """Raise an error if the weighting is other than `normalizer` alone; `why` is the reason in its message."""
+    if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normalizer):
         names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
-        raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")
+        raise ConfigurationError(f"the weighting is {names}, but {why}: use {normalizer.__name__}() alone")
 
 
 def needs_single_draws(algorithm: Slots, why: str) -> None:

@@ -27,7 +27,7 @@ _LONGEST = 1e100
 overflows."""
 
 _FAR = 1e8
-"""The maximum ratio of a vector's norm to the median norm. Longer vectors are scaled down: if two of them cancelled each
+"""The maximum ratio of a vector's norm to the median norm. Longer vectors are scaled down: if two of them canceled each
 other, their rounding error would be larger than honest vectors."""
 
 

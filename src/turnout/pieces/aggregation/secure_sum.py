@@ -27,14 +27,14 @@ class SecureSum(WeightedSum, name="secure_sum"):
     q rounds to fixed point, ``q(x) = round(x 2^fraction_bits) / 2^fraction_bits``, because masks are added modulo
     ``2^bits``.
 
-    A round has three additional phases. The clients that trained receive their weight and the keys of their neighbours,
+    A round has three additional phases. The clients that trained receive their weight and the keys of their neighbors,
     and *share* secrets with these; they *mask* and send their weighted updates; and they *open* the sum by shares that
     remove the masks of the clients that sent an update and of those that left earlier. A simulation computes the same
     bits without masks; `turnout serve` and its clients exchange all messages. If fewer clients remain than the protocol
     requires, the round ends without a step.
 
     The adversary is an honest-but-curious server that colludes with fewer than the threshold of any client's
-    neighbours. It sees no update, but the sum, the participants, the numbers of examples and steps, and the values from
+    neighbors. It sees no update, but the sum, the participants, the numbers of examples and steps, and the values from
     which weights are computed (losses). Clients that deviate from the protocol are excluded. The guide to privacy lists
     the protection against each adversary. Secure aggregation alone is not differential privacy: see
     `PrivateSum(secure=...)`.
@@ -47,11 +47,11 @@ class SecureSum(WeightedSum, name="secure_sum"):
         too_large: treatment of larger values: ``"refuse"`` ends a simulation with an error that says what to write (on
             a GPU, it drops the report), and a deployed client gives up its task; ``"clip"`` takes the nearest value
             that fits.
-        threshold: fraction of a client's neighbours, > 0.5 and at most 1, whose shares are necessary to remove its
+        threshold: fraction of a client's neighbors, > 0.5 and at most 1, whose shares are necessary to remove its
             masks.
         weights: smallest and largest weight by which a client multiplies its update, ``0 <= smallest <= largest``. A
             client refuses other weights, with which the server could isolate its update. None allows all weights >= 0.
-        degree: number of neighbours of a client (k), >= 2; None connects all clients with each other.
+        degree: number of neighbors of a client (k), >= 2; None connects all clients with each other.
         min_clients: minimum number of clients in a sum, >= 2; the sum of one client would be its update.
         cohort: maximum number of clients in a round, >= 2, for which the sum has to have room; None is all N.
 
@@ -87,7 +87,7 @@ class SecureSum(WeightedSum, name="secure_sum"):
             raise refuse(
                 "threshold",
                 given=self.threshold,
-                needed="a fraction of the neighbours, > 0.5 and at most 1: with half of them, a server that lies about which "
+                needed="a fraction of the neighbors, > 0.5 and at most 1: with half of them, a server that lies about which "
                 "clients left obtains both secrets of a client",
             )
         if self.weights is not None and not (len(self.weights) == 2 and 0 <= self.weights[0] <= self.weights[1]):

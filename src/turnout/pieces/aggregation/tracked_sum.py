@@ -9,7 +9,7 @@ import torch
 from turnout.base import Aggregation, Controls, Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
-from turnout.pieces.weighting.normalise import DivideByClients
+from turnout.pieces.weighting.normalize import DivideByClients
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class NoiseShare(Guard, name="noise_share"):
     out. Other aggregations are refused. Among them is `SecureSum`, which rounds updates and could not complete the
     noise.
 
-    Towards the server itself, the sum over B clients has the noise multiplier ``z sqrt(B / n)``. Towards c clients that
+    Toward the server itself, the sum over B clients has the noise multiplier ``z sqrt(B / n)``. Toward c clients that
     share their noise with each other, it has ``z sqrt((n - c) / n)``.
 
     The random numbers are a function of (seed, version, client), so this guard is for simulations only.

@@ -150,7 +150,7 @@ class PowerSgd(Compression, OfShapes, name="power_sgd"):
 
 
 def _orthogonalized(columns: torch.Tensor) -> torch.Tensor:
-    """Return matrices ``[B, n, r]`` with orthonormal columns that span the same space; for r = 1, normalised columns."""
+    """Return matrices ``[B, n, r]`` with orthonormal columns that span the same space; for r = 1, normalized columns."""
     if columns.shape[2] == 1:
         return torch.nn.functional.normalize(columns, dim=1)
     return torch.linalg.qr(columns)[0]

@@ -79,8 +79,8 @@ class AggregationSteps(PairSteps):
 
     @property
     def traits(self) -> Traits:
-        """Those of `Sgd`, but weights of a mixture are learnt, too."""
-        why = "weights of a mixture are learnt by gradients, and running statistics have none"
+        """Those of `Sgd`, but weights of a mixture are learned, too."""
+        why = "weights of a mixture are learned by gradients, and running statistics have none"
         return replace(super().traits, refuses_batch_norm=why)
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
@@ -92,18 +92,18 @@ class AggregationSteps(PairSteps):
 
         The parameters of the task are laid out as `_parts` reads them.
         """
-        received, last, before, learnt = _parts(task.params)
+        received, last, before, learned = _parts(task.params)
         weights = self._learn(task, clients) if task.phase == "train" else before
         start = torch.lerp(last, received, weights)
         report = super().train(replace(task, params=start), memory, clients, corrections)
         model = start + report.delta
-        learns = _differ(received, last)[:, None].to(learnt.dtype).maximum(learnt)
-        moved = model - received, model - last, weights - before, learns - learnt
+        learns = _differ(received, last)[:, None].to(learned.dtype).maximum(learned)
+        moved = model - received, model - last, weights - before, learns - learned
         return replace(report, delta=torch.cat(moved, dim=1))
 
     def _learn(self, task: Task, clients: Clients) -> torch.Tensor:
         """Return the weights W after the passes of this round, ``[B, P]``."""
-        received, last, before, learnt = _parts(task.params)
+        received, last, before, learned = _parts(task.params)
         weights, loss = before.clone(), before.new_zeros(len(before))
         factor = self.weight_lr * elements_of(self.parameters, clients.objective.network).to(last)
         sample = Sample.of(task, clients, self.share, self.batch_size, "aggregation")
@@ -114,7 +114,7 @@ class AggregationSteps(PairSteps):
                 slope = gradient * (received[rows] - last[rows])
                 weights[rows] = (weights[rows] - factor * slope).clamp(0.0, 1.0)
             losses.append(loss.clone())
-            unsettled = learnt[lanes, 0] == 0
+            unsettled = learned[lanes, 0] == 0
             if len(losses) > RECENT:
                 unsettled &= torch.stack(losses[-RECENT:])[:, lanes].std(dim=0, correction=0) >= self.threshold
             lanes = lanes[unsettled]

@@ -27,7 +27,7 @@ class Contrastive(LossTerm, name="contrastive"):
 
     z, z_glob and z_prev are the representations of an example by the model in training, by the received model and by
     the client's last local model; sim is the cosine similarity, and tau is the temperature. The term pulls
-    representations towards the received model and away from the last local one, against client drift on heterogeneous
+    representations toward the received model and away from the last local one, against client drift on heterogeneous
     data.
 
     The representation is the flattened input of the last layer with trainable parameters. As in the authors' code, the

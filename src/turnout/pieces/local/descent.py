@@ -291,7 +291,7 @@ def gradient_of_all(clients: Clients, batch_size: int) -> tuple[torch.Tensor, to
     The condition depends on the data of all clients and not on the cohort, so that no result depends on the other clients
     of a cohort.
     """
-    if clients.objective.layout.num_statistics:  # in training, minibatches are normalised by their own statistics
+    if clients.objective.layout.num_statistics:  # in training, minibatches are normalized by their own statistics
         return None
     if clients.start is None or clients.objective.draws or clients.transforms or batch_size < clients.shards.largest:
         return None

@@ -1,4 +1,4 @@
-"""Correct local steps by control variates, towards the mean gradient of all clients (SCAFFOLD)."""
+"""Correct local steps by control variates, toward the mean gradient of all clients (SCAFFOLD)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INITIALS = ("zeros", "gradients")
 
 @dataclass(frozen=True)
 class Scaffold(KeepingCorrection, name="scaffold"):
-    """Correct every local gradient by control variates, towards the mean gradient of all clients (SCAFFOLD).
+    """Correct every local gradient by control variates, toward the mean gradient of all clients (SCAFFOLD).
 
     A local step descends ``g(y) - c_k + c``, where g(y) is the minibatch gradient, c_k the control variate of client k,
     which tracks the client's gradient, and c the mean of all c_k, which the server maintains. Use it against client

@@ -88,21 +88,21 @@ class Ditto(WholeModel, TrainsBeside, name="ditto"):
 
 @dataclass(frozen=True)
 class _Near(Correction):
-    """Add the gradient ``factor (params - centre)`` of a proximal term.
+    """Add the gradient ``factor (params - center)`` of a proximal term.
 
     Args:
         factor: lambda.
-        centre: the centre, ``[P]`` or ``[B, P]``; None is the model from which a client starts.
+        center: the center, ``[P]`` or ``[B, P]``; None is the model from which a client starts.
     """
 
     factor: float
-    centre: torch.Tensor | None = None
+    center: torch.Tensor | None = None
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction with its centres in the order of the lanes."""
-        return self if self.centre is None or self.centre.dim() == 1 else replace(self, centre=lanes.of(self.centre))
+        """Return the correction with its centers in the order of the lanes."""
+        return self if self.center is None or self.center.dim() == 1 else replace(self, center=lanes.of(self.center))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the objective with its proximal term."""
-        centre = start if self.centre is None else self.centre
-        return gradient + self.factor * (params - (centre if centre.dim() == 1 else centre[: len(params)]))
+        center = start if self.center is None else self.center
+        return gradient + self.factor * (params - (center if center.dim() == 1 else center[: len(params)]))

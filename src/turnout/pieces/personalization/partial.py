@@ -97,7 +97,7 @@ class Personal(PartialModel, CorrectsColumns, name="personal"):
 
     Args:
         parameters: the personal parameters: ``"head"`` (the last layer), ``"first"`` (the first layer), ``"norms"``
-            (normalisation layers), ``"all"``, ``"none"``, one or several patterns of their names such as
+            (normalization layers), ``"all"``, ``"none"``, one or several patterns of their names such as
             ``"output.*"``, or a function that takes a name and returns whether it is personal.
         lr_factor: step size of the personal part divided by that of the local rule (``gamma_v / gamma_u``), > 0.
         outer_lr: outer step size of the personal part (eta_v), > 0; 1 keeps the result of the local steps.

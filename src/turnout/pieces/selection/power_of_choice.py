@@ -54,7 +54,7 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
     2. Each candidate computes the loss ``F_k(w^t)`` of the present model over all of its examples, and sends it.
     3. The m candidates with the highest losses are the cohort. Ties are broken at random.
 
-    With d = m the cohort is random. Larger d favour clients with a high loss more strongly.
+    With d = m the cohort is random. Larger d favor clients with a high loss more strongly.
 
     Args:
         cohort_size: number of clients in a round (m), from 1 to the number of clients.

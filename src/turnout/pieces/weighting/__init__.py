@@ -1,4 +1,4 @@
-"""Weightings: how much each report counts in the average. They form a chain that ends in one normaliser."""
+"""Weightings: how much each report counts in the average. They form a chain that ends in one normalizer."""
 
 from turnout.core.registry import lookup as _lookup
 from turnout.pieces.weighting.alignment import Alignment as Alignment
@@ -16,10 +16,10 @@ from turnout.pieces.weighting.local_steps import DivideByLocalSteps as DivideByL
 from turnout.pieces.weighting.multiplicative import MultiplicativeWeights as MultiplicativeWeights
 from turnout.pieces.weighting.noisy_curvature import DivideByNoisyCurvature as DivideByNoisyCurvature
 from turnout.pieces.weighting.noisy_sum import DivideByNoisySum as DivideByNoisySum
-from turnout.pieces.weighting.normalise import DivideByAbsoluteSum as DivideByAbsoluteSum
-from turnout.pieces.weighting.normalise import DivideByClients as DivideByClients
-from turnout.pieces.weighting.normalise import DivideByParticipants as DivideByParticipants
-from turnout.pieces.weighting.normalise import DivideBySum as DivideBySum
+from turnout.pieces.weighting.normalize import DivideByAbsoluteSum as DivideByAbsoluteSum
+from turnout.pieces.weighting.normalize import DivideByClients as DivideByClients
+from turnout.pieces.weighting.normalize import DivideByParticipants as DivideByParticipants
+from turnout.pieces.weighting.normalize import DivideBySum as DivideBySum
 from turnout.pieces.weighting.participation import Participation as Participation
 from turnout.pieces.weighting.smoothed_rate import BySmoothedRate as BySmoothedRate
 from turnout.pieces.weighting.staleness import ExpectedStaleness as ExpectedStaleness

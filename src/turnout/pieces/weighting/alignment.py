@@ -25,7 +25,7 @@ class Alignment(Weighting, name="alignment"):
     estimates the global gradient from the cohort.
 
     A client whose gradient opposes the mean gets a negative weight, so its update is subtracted. Use
-    `DivideByAbsoluteSum` (eq. 13 and 18) or `DivideBySecondCohort` (eq. 9) as the normaliser.
+    `DivideByAbsoluteSum` (eq. 13 and 18) or `DivideBySecondCohort` (eq. 9) as the normalizer.
 
     At the start of a chain all weights are 1, and ``grad_1 f`` is the plain mean of eq. 10. Weights of earlier links
     are kept: after `ByExamples`, both the estimate and the weights follow ``p_k = n_k / n``, which section II-A of the

@@ -8,7 +8,7 @@ from typing import Literal
 from turnout.base import Weighting, Weights, WithState
 from turnout.core.checks import known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.weighting.normalise import ByOneNumber
+from turnout.pieces.weighting.normalize import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]
 QS = ("derivative", "sigmoid")

@@ -34,8 +34,8 @@ class ByStaleness(Weighting, name="by_staleness"):
     Args:
         rule: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
         exponent: exponent of the polynomial rule, >= 0.
-        base: base of the exponential rule, > 0. 0.5 favours fresh reports; 2 is the "reverse exponential" of
-            FedStaleWeight's authors, which favours stale ones.
+        base: base of the exponential rule, > 0. 0.5 favors fresh reports; 2 is the "reverse exponential" of
+            FedStaleWeight's authors, which favors stale ones.
         slope: slope of the hinge rule, > 0.
         grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
 

@@ -44,7 +44,7 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
     """Weight each report by its client's number of examples, capped at a bound (DP-FedAvg, Algorithm 1).
 
     ``w_b <- w_b min(n_b / most, 1)``, where w_b is the weight of report b, and n_b is its client's number of training
-    examples. Differential privacy needs weights that are bounded, and a normaliser that reveals nothing of the data,
+    examples. Differential privacy needs weights that are bounded, and a normalizer that reveals nothing of the data,
     such as `DivideByParticipants`.
 
     Args:

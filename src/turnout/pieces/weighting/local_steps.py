@@ -19,7 +19,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     ``w_b <- p_b tau_eff / tau_b``, where ``p_b = w_b / sum_b w_b`` is the share of report b in the weights w, tau_b is
     its number of local steps, and ``tau_eff = sum_b p_b tau_b`` is their mean.
 
-    Without the division, clients with more local steps pull the fixed point towards their own objective. With it, the
+    Without the division, clients with more local steps pull the fixed point toward their own objective. With it, the
     fixed point is that of the true objective, and the step has the size of an average client's. Weights that are all
     zero stay zero, and a report without a local step gets the weight zero.
 
@@ -51,7 +51,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
             )
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Return the normalised weights, divided by the steps and multiplied by their mean, and the state."""
+        """Return the normalized weights, divided by the steps and multiplied by their mean, and the state."""
         times = to_device(self.factors(report, version, state, federation), weights.device)
         steps = to_device(report.num_steps, weights.device, weights.dtype)
         total = weights.sum()

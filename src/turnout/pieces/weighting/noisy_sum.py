@@ -9,14 +9,14 @@ import torch
 from turnout.base import Weighting, Weights, WithState
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.weighting.normalise import ByOneNumber
+from turnout.pieces.weighting.normalize import ByOneNumber
 from turnout.privacy.accounting import Release
 from turnout.privacy.noise import GridNoise
 from turnout.privacy.ranges import check_bound, check_deviation
 
 
 class NoisyDivisor(ByOneNumber):
-    """Base class of normalisers that divide by a noised sum of bounded numbers, one for each report.
+    """Base class of normalizers that divide by a noised sum of bounded numbers, one for each report.
 
     The divisor is ``max(sum_b v_b + most z y, least)``, where v_b is what report b adds, at most `most` in absolute
     value, z is the noise multiplier, and y is a standard normal number, drawn anew for each step. The accountant counts
@@ -55,7 +55,7 @@ class NoisyDivisor(ByOneNumber):
     ) -> tuple[torch.Tensor, State]:
         """Return the noised sum over reports, float64 ``[]``, and the state.
 
-        A report with NaN or infinity adds nothing, like a report of a client without data, so that both are neighbours
+        A report with NaN or infinity adds nothing, like a report of a client without data, so that both are neighbors
         in the sense of differential privacy.
         """
         release = int(state["releases"])

@@ -101,7 +101,7 @@ class Participation(Weighting, KnownInAdvance, MutatesRows, name="participation"
         return state | {"omega": torch.ones(num_groups, dtype=torch.float64)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the state with new clients, whose first interval begins now: their time before enrolment is no absence."""
+        """Return the state with new clients, whose first interval begins now: their time before enrollment is no absence."""
         grown = super().grow(state, before, after, version)
         grown["last"][before.num_clients :] = version - 1
         return grown

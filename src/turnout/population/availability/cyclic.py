@@ -17,7 +17,7 @@ class Cyclic(RatedAvailability, name="cyclic"):
     """Each client is available in the first `on` rounds of its own cycle, which starts at a random round of the period.
 
     `on` is period * p_n rounded (halves to even), at least 1, at most the period; 0 if p_n = 0. The rates of a run are the
-    realised on / period. A client with on = period is always available; the authors' code gives it one round off and a longer
+    realized on / period. A client with on = period is always available; the authors' code gives it one round off and a longer
     period.
 
     Attributes:

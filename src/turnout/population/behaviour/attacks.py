@@ -84,8 +84,8 @@ class Mimic(Attack, name="mimic"):
     def forged(self, honest: Honest) -> torch.Tensor:
         """Return the update of all attackers."""
         products = honest.updates.gram()[honest.rows][:, honest.rows]
-        centred = products - products.mean(dim=0) - products.mean(dim=1, keepdim=True) + products.mean()
-        along = torch.linalg.eigh(centred).eigenvectors[:, -1].abs()
+        centered = products - products.mean(dim=0) - products.mean(dim=1, keepdim=True) + products.mean()
+        along = torch.linalg.eigh(centered).eigenvectors[:, -1].abs()
         one = torch.zeros(len(honest.updates), dtype=torch.float64, device=along.device)
         one[honest.rows[along.argmax()]] = 1.0
         return honest.updates.weighted_sum(one)

@@ -189,6 +189,6 @@ class BoundDelays(BoundSpeed):
         """Return the factors of `clients`, ``[B]``; 1 without spread."""
         if spread == 0:
             return 1.0
-        # The centre of the cell of a 53-bit number is never 0, where the factor would be 0.
+        # The center of the cell of a 53-bit number is never 0, where the factor would be 0.
         drawn = uniform(fold(self.keys[purpose], clients)) * (1 - 2**-53) + 2**-54
         return np.exp(spread * standard_normal(drawn))

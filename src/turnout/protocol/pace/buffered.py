@@ -33,7 +33,7 @@ class Buffered(Pace, name="buffered"):
         waits: the clients that wait for the next step after a report. ``"never"``: none, so that a buffer may have
             several reports of a client. ``"if_current"``: those that trained from the present version, as in
             FedStaleWeight's experiments. ``"always"``: all, so that a buffer has at most one report of a client, as the
-            proofs of FedStaleWeight and FedBuff assume. A waiting client counts towards `concurrency` unless `reselect`
+            proofs of FedStaleWeight and FedBuff assume. A waiting client counts toward `concurrency` unless `reselect`
             is set.
         starts_with_all: if True, the first step uses one report of every client in place of b reports, as in ACE.
             Clients that have reported wait. The server waits for clients that are unavailable; a simulation fails if

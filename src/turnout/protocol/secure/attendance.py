@@ -13,7 +13,7 @@ from turnout.protocol.secure.disputes import disputed
 
 
 def threshold_of(share: float, degree: int) -> int:
-    """Return t, the number of k neighbours whose shares reconstruct a secret: ``ceil(share k)``, more than half of k."""
+    """Return t, the number of k neighbors whose shares reconstruct a secret: ``ceil(share k)``, more than half of k."""
     return max(degree // 2 + 1, math.ceil(share * degree - 1e-9))
 
 
@@ -25,16 +25,16 @@ class Attendance:
     `SecureClient` would end the round with `TooFewClients`.
 
     Args:
-        threshold: t as a fraction of a client's neighbours, in (0, 1].
-        degree: k, the number of neighbours of a client; None makes all clients neighbours of each other.
+        threshold: t as a fraction of a client's neighbors, in (0, 1].
+        degree: k, the number of neighbors of a client; None makes all clients neighbors of each other.
         min_clients: smallest number of clients in a sum.
         seed: seed of the graph, with the version of the round.
         most: largest number of clients that the sum has room for; of more clients, that many are drawn. Otherwise the
             sum would overflow unnoticed, because the server sees no summand.
 
     Attributes:
-        neighbours: neighbours of each client.
-        threshold: t, the number of neighbours whose shares reconstruct a secret.
+        neighbors: neighbors of each client.
+        threshold: t, the number of neighbors whose shares reconstruct a secret.
         shared: clients that completed the phase ``"share"``.
         masked: clients that completed the phase ``"mask"``, except those at fault.
         refused: clients whose shares a client could not read, by client; set it before `open`.
@@ -47,7 +47,7 @@ class Attendance:
     ) -> None:
         self._share, self._degree, self._least, self._most = threshold, degree, min_clients, most
         self.seed = seed
-        self.neighbours: dict[int, tuple[int, ...]] = {}
+        self.neighbors: dict[int, tuple[int, ...]] = {}
         self.threshold = 0
         self.shared: list[int] = []
         self.masked: list[int] = []
@@ -63,8 +63,8 @@ class Attendance:
             clients = sorted(drawn.tolist())
         if len(clients) < self._least:
             return []
-        self.neighbours = graph.neighbours(clients, self._degree, self.seed)
-        self.threshold = threshold_of(self._share, len(self.neighbours[clients[0]]))
+        self.neighbors = graph.neighbors(clients, self._degree, self.seed)
+        self.threshold = threshold_of(self._share, len(self.neighbors[clients[0]]))
         return clients
 
     def mask(self, clients: Sequence[int]) -> list[int]:
@@ -82,16 +82,16 @@ class Attendance:
         return sorted(disputed(self.refused, self.unreadable))
 
     def opened(self, clients: Sequence[int]) -> None:
-        """Record the clients that helped to remove the masks: t neighbours of each client whose masks are in the sum."""
-        # A client that shared but sent no masked update leaves pairwise masks in the sum if a neighbour in the sum holds its
+        """Record the clients that helped to remove the masks: t neighbors of each client whose masks are in the sum."""
+        # A client that shared but sent no masked update leaves pairwise masks in the sum if a neighbor in the sum holds its
         # shares.
         left = set(self.shared) - set(self.masked)
         masked_in = [*self.masked, *(client for client in left if self._holders(client, self.masked))]
         self.opens = bool(self.masked) and self._enough(masked_in, clients)
 
     def _holders(self, client: int, helpers: Collection[int]) -> list[int]:
-        """Return the helpers that hold shares of a client: its neighbours, except those that refused its shares."""
-        return [c for c in set(helpers).intersection(self.neighbours[client]) if client not in self.refused.get(c, ())]
+        """Return the helpers that hold shares of a client: its neighbors, except those that refused its shares."""
+        return [c for c in set(helpers).intersection(self.neighbors[client]) if client not in self.refused.get(c, ())]
 
     def _enough(self, clients: Sequence[int], helpers: Sequence[int]) -> bool:
         """Return True if t of the helpers hold shares of each of these clients."""
@@ -112,7 +112,7 @@ class Attendance:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as arrays."""
-        lists = {"dealt": sorted(self.neighbours), "shared": self.shared, "masked": self.masked}
+        lists = {"dealt": sorted(self.neighbors), "shared": self.shared, "masked": self.masked}
         arrays = {name: np.array(clients, dtype=np.int64) for name, clients in lists.items()}
         pairs = [(client, other) for client, others in self.refused.items() for other in others]
         arrays["refused"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -38,18 +38,18 @@ class SecureClient:
     Keys are new in every round. The class does no I/O: its methods take messages of the server and return messages for
     it.
 
-    The client participates only if t is more than half of its neighbours. A server that tells some of them that the
-    client stayed, and others that it left, then gets t shares of at most one of its two secrets. Neighbours whose
+    The client participates only if t is more than half of its neighbors. A server that tells some of them that the
+    client stayed, and others that it left, then gets t shares of at most one of its two secrets. Neighbors whose
     shares cannot be read are ignored.
 
     Args:
         number: unique number of this client, >= 1.
-        threshold: t, the number of shares that reconstruct a secret of this client; with fewer neighbours it sends
+        threshold: t, the number of shares that reconstruct a secret of this client; with fewer neighbors it sends
             nothing.
         bits: number of bits of the modulus.
 
     Attributes:
-        refused: neighbours whose shares it could not read; they are reported with its masked input.
+        refused: neighbors whose shares it could not read; they are reported with its masked input.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -58,7 +58,7 @@ class SecureClient:
         self.number, self.threshold, self.bits = number, threshold, bits
         self._sealing, self._masking = new_key(), new_key()
         self._self_mask = secrets.token_bytes(SEED_BYTES)
-        self._neighbours: dict[int, Keys] = {}
+        self._neighbors: dict[int, Keys] = {}
         self._received: dict[int, bytes] = {}
         self.refused: frozenset[int] = frozenset()
         self._next = "advertise"
@@ -79,68 +79,68 @@ class SecureClient:
         self._enter("advertise", "share")
         return Keys(public(self._sealing), public(self._masking))
 
-    def share(self, neighbours: Mapping[int, Keys]) -> dict[int, bytes]:
-        """Return shares of the self mask and of the masking key for each neighbour, encrypted for it (AES-GCM).
+    def share(self, neighbors: Mapping[int, Keys]) -> dict[int, bytes]:
+        """Return shares of the self mask and of the masking key for each neighbor, encrypted for it (AES-GCM).
 
         Raises:
-            ProtocolError: if the threshold is at most half of the neighbours, if a public key has low order, or if a
-                neighbour has an invalid number.
+            ProtocolError: if the threshold is at most half of the neighbors, if a public key has low order, or if a
+                neighbor has an invalid number.
         """
         self._enter("share", "mask")
-        self._at_least(len(neighbours), "neighbours")
-        if 2 * self.threshold <= len(neighbours):
+        self._at_least(len(neighbors), "neighbors")
+        if 2 * self.threshold <= len(neighbors):
             raise ProtocolError(
                 f"a server that lies about who left could open the input of client {self.number}: the threshold is "
-                f"{self.threshold} of {len(neighbours)} neighbours, and has to be more than half of them"
+                f"{self.threshold} of {len(neighbors)} neighbors, and has to be more than half of them"
             )
-        if self.number in neighbours or min(neighbours) < 1:
-            raise ProtocolError(f"client {self.number} got itself, or a number below 1, as a neighbour")
-        for keys in neighbours.values():
+        if self.number in neighbors or min(neighbors) < 1:
+            raise ProtocolError(f"client {self.number} got itself, or a number below 1, as a neighbor")
+        for keys in neighbors.values():
             check_public(keys.masking, keys.sealing)
-        self._neighbours = dict(neighbours)
-        points = sorted(neighbours)
+        self._neighbors = dict(neighbors)
+        points = sorted(neighbors)
         masks = shamir.share(self._self_mask, self.threshold, points)
         keys = shamir.share(self._masking, self.threshold, points)
         return {other: self._seal(other, masks[other], keys[other]) for other in points}
 
     def mask(self, values: np.ndarray, sealed: Mapping[int, bytes]) -> np.ndarray:
-        """Return the values plus the self mask and a pairwise mask for each neighbour whose shares can be read.
+        """Return the values plus the self mask and a pairwise mask for each neighbor whose shares can be read.
 
         ::
 
             y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   mod 2^bits
 
-        u is this client and v its neighbours, x_u the values, b_u the seed of the self mask, s_uv the seed of the
-        pairwise mask, and PRG a pseudorandom generator. Afterwards, the other neighbours are in `refused`. The client
+        u is this client and v its neighbors, x_u the values, b_u the seed of the self mask, s_uv the seed of the
+        pairwise mask, and PRG a pseudorandom generator. Afterwards, the other neighbors are in `refused`. The client
         sends the `evidence` for each, by which the server excludes the client at fault of each such pair.
 
         Args:
             values: x_u, of type `word`, ``[P]``.
-            sealed: encrypted shares for this client, by neighbour.
+            sealed: encrypted shares for this client, by neighbor.
         """
         self._enter("mask", "open")
-        if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbours):
-            raise ProtocolError(f"client {self.number} got values of {values.dtype}, or shares of no neighbour")
+        if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbors):
+            raise ProtocolError(f"client {self.number} got values of {values.dtype}, or shares of no neighbor")
         read = {other: self._unseal(other, text) for other, text in sealed.items()}
         self._received = {other: shares for other, shares in read.items() if shares is not None}
         self.refused = frozenset(read.keys() - self._received.keys())
-        self._at_least(len(self._received), "neighbours that shared")
+        self._at_least(len(self._received), "neighbors that shared")
         total = values + expand(self._self_mask, len(values), self.bits)
         for other in self._received:
-            seed = pairwise(self._masking, self._neighbours[other].masking, self.number, other)
+            seed = pairwise(self._masking, self._neighbors[other].masking, self.number, other)
             one = expand(seed, len(values), self.bits)
             total = np.add(total, one, out=total) if other > self.number else np.subtract(total, one, out=total)
         return reduce(total, self.bits)
 
     def open(self, request: Request) -> Opening:
-        """Return the shares that remove masks: for each neighbour, that of its self mask or of its key, not both."""
+        """Return the shares that remove masks: for each neighbor, that of its self mask or of its key, not both."""
         self._enter("open", "nothing")
-        neighbours = request.there | request.gone
-        if request.there & request.gone or not neighbours <= set(self._received):
+        neighbors = request.there | request.gone
+        if request.there & request.gone or not neighbors <= set(self._received):
             raise ProtocolError(
-                f"client {self.number} was asked for both secrets of a neighbour, or for those of no neighbour"
+                f"client {self.number} was asked for both secrets of a neighbor, or for those of no neighbor"
             )
-        self._at_least(len(request.there), "neighbours that sent")
+        self._at_least(len(request.there), "neighbors that sent")
         size = shamir.SHARE_BYTES
         return Opening(
             {other: self._received[other][:size] for other in request.there},
@@ -148,23 +148,23 @@ class SecureClient:
         )
 
     def _at_least(self, number: int, what: str) -> None:
-        """Raise `TooFewClients` if there are fewer neighbours than the threshold."""
+        """Raise `TooFewClients` if there are fewer neighbors than the threshold."""
         if number < self.threshold:
             raise TooFewClients(f"client {self.number} has {number} {what}, and the threshold is {self.threshold}")
 
     def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
-        """Encrypt two shares for a neighbour, authenticated, and commit to them."""
+        """Encrypt two shares for a neighbor, authenticated, and commit to them."""
         nonce = secrets.token_bytes(12)
-        return sealed(self._sealing, self._neighbours[other].sealing, self.number, other, mask, key, nonce)
+        return sealed(self._sealing, self._neighbors[other].sealing, self.number, other, mask, key, nonce)
 
     def _unseal(self, other: int, text: bytes) -> bytes | None:
-        """Decrypt the shares of a neighbour; None if that fails, or if they differ from the commitments."""
+        """Decrypt the shares of a neighbor; None if that fails, or if they differ from the commitments."""
         purpose = b"share %d %d" % (other, self.number)
-        return unsealed(agree(self._sealing, self._neighbours[other].sealing, purpose), purpose, text)
+        return unsealed(agree(self._sealing, self._neighbors[other].sealing, purpose), purpose, text)
 
     def evidence(self, other: int) -> bytes:
-        """Return the proof that lets everybody open what a neighbour sealed for this client."""
-        return evidence.prove(self._sealing, self._neighbours[other].sealing)
+        """Return the proof that lets everybody open what a neighbor sealed for this client."""
+        return evidence.prove(self._sealing, self._neighbors[other].sealing)
 
 
 def unsealed(key: bytes, purpose: bytes, text: bytes) -> bytes | None:
@@ -184,19 +184,19 @@ def unsealed(key: bytes, purpose: bytes, text: bytes) -> bytes | None:
 
 
 def sealed(
-    key: bytes, other: bytes, number: int, neighbour: int, mask_share: bytes, key_share: bytes, nonce: bytes
+    key: bytes, other: bytes, number: int, neighbor: int, mask_share: bytes, key_share: bytes, nonce: bytes
 ) -> bytes:
-    """Return two shares encrypted by AES-GCM for a neighbour, and commitments to them.
+    """Return two shares encrypted by AES-GCM for a neighbor, and commitments to them.
 
     Args:
         key: the private sealing key.
-        other: the public sealing key of the neighbour.
-        number, neighbour: the numbers of both clients.
+        other: the public sealing key of the neighbor.
+        number, neighbor: the numbers of both clients.
         mask_share, key_share: the shares.
         nonce: 12 bytes, never used twice with the same keys.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    purpose = b"share %d %d" % (number, neighbour)
+    purpose = b"share %d %d" % (number, neighbor)
     text = AESGCM(agree(key, other, purpose)).encrypt(nonce, mask_share + key_share, purpose)
     return nonce + text + commitment(mask_share) + commitment(key_share)

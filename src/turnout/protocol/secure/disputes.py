@@ -8,8 +8,8 @@ from turnout.protocol.secure.client import unsealed
 from turnout.protocol.secure.evidence import proven
 from turnout.protocol.secure.masks import derive
 
-DEALS = "it dealt shares that a neighbour cannot read"
-LIES = "it refused shares of a neighbour that can be read"
+DEALS = "it dealt shares that a neighbor cannot read"
+LIES = "it refused shares of a neighbor that can be read"
 
 
 def disputed(refused: Mapping[int, Collection[int]], unreadable: Collection[int]) -> set[int]:

@@ -9,15 +9,15 @@ import numpy as np
 from turnout.core.checks import count
 
 
-def neighbours(clients: Sequence[int], degree: int | None, seed: Sequence[int] | int) -> dict[int, tuple[int, ...]]:
-    """Return the neighbours of every client in a Harary graph with randomly permuted vertices.
+def neighbors(clients: Sequence[int], degree: int | None, seed: Sequence[int] | int) -> dict[int, tuple[int, ...]]:
+    """Return the neighbors of every client in a Harary graph with randomly permuted vertices.
 
     The n clients are arranged in a circle in random order, and each is connected to the next k/2 on both sides. An odd
     `degree` is rounded up. If `degree` is None or at least n - 1, the graph is complete, as in Bonawitz et al. (2017).
 
     Args:
         clients: client numbers, all different.
-        degree: k, the number of neighbours of a client.
+        degree: k, the number of neighbors of a client.
         seed: seed of the permutation.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, section 3 and

@@ -24,8 +24,8 @@ def secure_sum(
     Args:
         values: values of each client, ``[P]`` of type `turnout.protocol.secure.masks.word`; client numbers are >= 1.
         bits: number of bits of the modulus.
-        threshold: t, the number of neighbours whose shares reconstruct a secret.
-        degree: k, the number of neighbours of a client; None makes all clients neighbours of each other.
+        threshold: t, the number of neighbors whose shares reconstruct a secret.
+        degree: k, the number of neighbors of a client; None makes all clients neighbors of each other.
         seed: seed of the graph.
         leave: clients that leave before the phase ``"share"``, ``"mask"`` or ``"open"``.
 

@@ -70,7 +70,7 @@ class MaskedVectors:
             None is 1 for all.
 
     Attributes:
-        dealt: clients that have neighbours, ascending.
+        dealt: clients that have neighbors, ascending.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class MaskedVectors:
     ) -> None:
         self._masking, self._length, self._attendance = masking, length, attendance
         self._messages, self._factors = messages, factors
-        self.dealt = sorted(attendance.neighbours)
+        self.dealt = sorted(attendance.neighbors)
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their task of a phase, tensors ``[1, ...]`` by name."""
-        server, neighbours = self._begun()
+        server, neighbors = self._begun()
         if phase == "share":
             values = [1.0] * len(self.dealt) if self._factors is None else self._factors().tolist()
             factors = dict(zip(self.dealt, values, strict=True))
-            return {client: _row(_keys(neighbours[client + 1]), weight=factors[client]) for client in clients}
+            return {client: _row(_keys(neighbors[client + 1]), weight=factors[client]) for client in clients}
         sealed = self._shared(server)
         if phase == "mask":
             common = _members(self._masking, self._attendance.shared)
@@ -122,11 +122,11 @@ class MaskedVectors:
 
     def _sealed(self, dealer: int, number: int) -> bytes:
         """Return the shares that a dealer sealed for a client, by their numbers in the sum."""
-        row = self._attendance.neighbours[dealer - 1].index(number - 1)
+        row = self._attendance.neighbors[dealer - 1].index(number - 1)
         return self._messages.tensors("share", dealer - 1)["sealed"][0, row].numpy().tobytes()
 
     def _refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
-        """Return the neighbours whose shares these clients could not read, by client."""
+        """Return the neighbors whose shares these clients could not read, by client."""
         refused = {}
         for client in clients:
             flags = self._messages.tensors("mask", client)["refused"][0].tolist()
@@ -168,7 +168,7 @@ class MaskedVectors:
         return server
 
     def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
-        """Return a server with the keys of all clients, and the keys of each client's neighbours."""
+        """Return a server with the keys of all clients, and the keys of each client's neighbors."""
         masking, attendance = self._masking, self._attendance
         server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
         for client in self.dealt:
@@ -183,7 +183,7 @@ class MaskedVectors:
     def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
         """Pass on the encrypted shares."""
         for client in self._attendance.shared:
-            others = self._attendance.neighbours[client]
+            others = self._attendance.neighbors[client]
             rows = self._messages.tensors("share", client)["sealed"][0].numpy()
             server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
         return server.sealed()
@@ -198,7 +198,7 @@ class MaskedVectors:
 
     def _senders(self, client: int) -> list[int]:
         """Return the clients whose shares a client received, ascending."""
-        return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
+        return sorted(set(self._attendance.neighbors[client]).intersection(self._attendance.shared))
 
 
 class MaskedSum:
@@ -257,15 +257,15 @@ def _culprits(server: SecureServer) -> dict[int, str]:
     return {number - 1: how for number, how in server.culprits.items()}
 
 
-def _keys(neighbours: Mapping[int, Keys]) -> dict[str, object]:
-    """Return neighbours and their public keys, ascending."""
-    order = sorted(neighbours)
-    keys = [list(neighbours[other].sealing + neighbours[other].masking) for other in order]
+def _keys(neighbors: Mapping[int, Keys]) -> dict[str, object]:
+    """Return neighbors and their public keys, ascending."""
+    order = sorted(neighbors)
+    keys = [list(neighbors[other].sealing + neighbors[other].masking) for other in order]
     return {"neighbours": order, "keys": torch.tensor(keys, dtype=torch.uint8)}
 
 
 def _members(masking: Masking, clients: Sequence[int]) -> dict[str, object]:
-    """Return all clients of a sum, ascending, if they are not all neighbours of each other; otherwise nothing."""
+    """Return all clients of a sum, ascending, if they are not all neighbors of each other; otherwise nothing."""
     return {} if masking.degree is None else {"clients": [client + 1 for client in clients]}
 
 

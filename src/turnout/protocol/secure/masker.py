@@ -82,7 +82,7 @@ class VectorMasker:
         self._round = None
 
     def _share(self, secret: SecureClient, encoded: Callable[[float], np.ndarray], inputs: State) -> State:
-        """Share the secrets of the round among neighbours, and encode the weighted vector."""
+        """Share the secrets of the round among neighbors, and encode the weighted vector."""
         order = _clients(inputs, "neighbours")
         rows = _rows(inputs, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
@@ -92,17 +92,17 @@ class VectorMasker:
         self._codes = encoded(weight)
         return {"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)}
 
-    def _check(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
-        """Validate the neighbours and the weight from the server, and return the weight.
+    def _check(self, neighbors: list[int], weight: torch.Tensor | None) -> float:
+        """Validate the neighbors and the weight from the server, and return the weight.
 
         Raises:
-            ProtocolError: if the number of neighbours or the weight violates the settings of the run.
+            ProtocolError: if the number of neighbors or the weight violates the settings of the run.
         """
-        masking, k = self._masking, len(neighbours)
+        masking, k = self._masking, len(neighbors)
         most, least = masking.even_degree, masking.min_clients - 1
         if k < (least if most is None else min(least, most)) or (most is not None and k > most):
             raise ProtocolError(
-                f"the server gives this client {k} neighbours; by the run's settings it has "
+                f"the server gives this client {k} neighbors; by the run's settings it has "
                 f"{'all others' if most is None else f'{most} at most'}, and at least "
                 f"{least if most is None else min(least, most)}"
             )
@@ -144,13 +144,13 @@ class VectorMasker:
             for name, shares in shares_of.items()
         }
 
-    def _check_members(self, number: int, neighbours: list[int], inputs: State, does: str) -> None:
-        """Validate the clients of a sum: its neighbours and this client, or those that the server lists.
+    def _check_members(self, number: int, neighbors: list[int], inputs: State, does: str) -> None:
+        """Validate the clients of a sum: its neighbors and this client, or those that the server lists.
 
         Raises:
-            ProtocolError: if they are fewer than the settings of the run require, or the list contradicts the neighbours.
+            ProtocolError: if they are fewer than the settings of the run require, or the list contradicts the neighbors.
         """
-        members = {*neighbours, number}
+        members = {*neighbors, number}
         if self._masking.degree is not None:
             listed = set(_clients(inputs, "clients"))
             if not members <= listed:

@@ -13,13 +13,13 @@ class Masking:
 
     Attributes:
         code: fixed-point code of numbers.
-        threshold: fraction of a client's neighbours whose shares remove its masks, > 0.5 and at most 1.
+        threshold: fraction of a client's neighbors whose shares remove its masks, > 0.5 and at most 1.
         min_clients: smallest number of clients in a sum.
-        degree: number of neighbours of a client; None makes all clients neighbours of each other.
+        degree: number of neighbors of a client; None makes all clients neighbors of each other.
         weights: smallest and largest weight that a client accepts; None accepts all weights >= 0.
 
     Example:
-        >>> Masking(FixedPoint(bits=32), threshold=0.6, min_clients=3, degree=5).num_neighbours(100)
+        >>> Masking(FixedPoint(bits=32), threshold=0.6, min_clients=3, degree=5).num_neighbors(100)
         6
     """
 
@@ -36,10 +36,10 @@ class Masking:
 
     @property
     def even_degree(self) -> int | None:
-        """Largest number of neighbours: `degree`, rounded up to an even number; None is unbounded."""
+        """Largest number of neighbors: `degree`, rounded up to an even number; None is unbounded."""
         return None if self.degree is None else 2 * ((self.degree + 1) // 2)
 
-    def num_neighbours(self, num_clients: int) -> int:
-        """Return the number of neighbours of a client among n clients."""
+    def num_neighbors(self, num_clients: int) -> int:
+        """Return the number of neighbors of a client among n clients."""
         others = max(num_clients - 1, 0)
         return others if self.even_degree is None else min(self.even_degree, others)

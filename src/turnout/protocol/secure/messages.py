@@ -10,9 +10,9 @@ from turnout.protocol.secure.shamir import SHARE_BYTES
 KEY_BYTES = 32
 """Bytes of a public key."""
 COMMITMENT_BYTES = 16
-"""Bytes of the commitment to a share, by which the server verifies the share that a neighbour opens."""
+"""Bytes of the commitment to a share, by which the server verifies the share that a neighbor opens."""
 SEALED_BYTES = 2 * SHARE_BYTES + 28 + 2 * COMMITMENT_BYTES
-"""Bytes of two shares encrypted for a neighbour, with nonce (12), tag (16) and two commitments."""
+"""Bytes of two shares encrypted for a neighbor, with nonce (12), tag (16) and two commitments."""
 
 
 def commitment(share: bytes) -> bytes:
@@ -49,11 +49,11 @@ class Keys:
 
 @dataclass(frozen=True)
 class Request:
-    """The server's request for shares that remove the masks of a client's neighbours.
+    """The server's request for shares that remove the masks of a client's neighbors.
 
     Attributes:
-        there: neighbours that sent a masked input; the shares of their self masks are requested.
-        gone: neighbours that left after sharing their secrets; the shares of their masking keys are requested.
+        there: neighbors that sent a masked input; the shares of their self masks are requested.
+        gone: neighbors that left after sharing their secrets; the shares of their masking keys are requested.
     """
 
     there: frozenset[int] = frozenset()
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Opening:
-    """A client's answer to a `Request`: shares by neighbour."""
+    """A client's answer to a `Request`: shares by neighbor."""
 
     self_masks: dict[int, bytes] = field(default_factory=dict)
     masking_keys: dict[int, bytes] = field(default_factory=dict)

@@ -30,14 +30,14 @@ class SecureServer:
     Cheating is detected: public keys of low order are rejected on arrival, shares are verified against the commitments
     of their dealer, and any t valid shares suffice. If the sum cannot be opened, `culprits` names the clients at fault.
 
-    Clients may leave after sharing their secrets as long as t neighbours of each client remain; in a graph of degree k,
+    Clients may leave after sharing their secrets as long as t neighbors of each client remain; in a graph of degree k,
     that holds for any ``k - t`` clients. Otherwise the round ends with `TooFewClients`.
 
     Args:
         length: P, the length of the vectors.
         bits: number of bits of the modulus.
-        threshold: t, the number of neighbours whose shares reconstruct a secret.
-        degree: k, the number of neighbours of a client; None makes all clients neighbours of each other.
+        threshold: t, the number of neighbors whose shares reconstruct a secret.
+        degree: k, the number of neighbors of a client; None makes all clients neighbors of each other.
         seed: seed of the graph.
 
     Attributes:
@@ -52,7 +52,7 @@ class SecureServer:
         count("threshold", threshold)
         self.length, self.bits, self.threshold, self.degree, self.seed = length, bits, threshold, degree, seed
         self._keys: dict[int, Keys] = {}
-        self._neighbours: dict[int, tuple[int, ...]] = {}
+        self._neighbors: dict[int, tuple[int, ...]] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
         self._summed: set[int] = set()  # clients whose masked inputs are in the sum
         self._refused: dict[int, frozenset[int]] = {}
@@ -72,23 +72,23 @@ class SecureServer:
         self._keys[client] = keys
 
     def keys(self) -> dict[int, dict[int, Keys]]:
-        """Build the graph, and return for each client the keys of its neighbours."""
+        """Build the graph, and return for each client the keys of its neighbors."""
         self._end("advertise", "share")
         if len(self._keys) <= self.threshold:
             raise TooFewClients(f"{len(self._keys)} clients came, and the threshold is {self.threshold} beside each")
-        self._neighbours = graph.neighbours(sorted(self._keys), self.degree, self.seed)
-        return {c: {other: self._keys[other] for other in others} for c, others in self._neighbours.items()}
+        self._neighbors = graph.neighbors(sorted(self._keys), self.degree, self.seed)
+        return {c: {other: self._keys[other] for other in others} for c, others in self._neighbors.items()}
 
     def shared(self, client: int, sealed: Mapping[int, bytes]) -> None:
-        """Store the encrypted shares of a client for its neighbours."""
-        known = client in self._keys and set(sealed) == set(self._neighbours.get(client, ()))
+        """Store the encrypted shares of a client for its neighbors."""
+        known = client in self._keys and set(sealed) == set(self._neighbors.get(client, ()))
         self._take("share", client, fresh=known and client not in self._sealed)
         self._sealed[client] = dict(sealed)
 
     def sealed(self) -> dict[int, dict[int, bytes]]:
-        """Return the encrypted shares for each client that shared, by neighbour."""
+        """Return the encrypted shares for each client that shared, by neighbor."""
         self._end("share", "mask")
-        passed = {c: {o: self._sealed[o][c] for o in self._neighbours[c] if o in self._sealed} for c in self._sealed}
+        passed = {c: {o: self._sealed[o][c] for o in self._neighbors[c] if o in self._sealed} for c in self._sealed}
         self._enough({c: len(texts) for c, texts in passed.items()})
         return passed
 
@@ -98,7 +98,7 @@ class SecureServer:
         Args:
             client: number of the client.
             values: masked input, ``[P]``.
-            refused: neighbours whose shares the client could not read, and with which it has no pairwise mask. Of two
+            refused: neighbors whose shares the client could not read, and with which it has no pairwise mask. Of two
                 clients in the sum, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
         """
         fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
@@ -113,7 +113,7 @@ class SecureServer:
         self._end("mask", "open")
         requests = {}
         for client in self._summed:
-            others = frozenset(other for other in self._neighbours[client] if other in self._sealed)
+            others = frozenset(other for other in self._neighbors[client] if other in self._sealed)
             others -= self._refused[client]
             requests[client] = Request(others & self._summed, others - self._summed)
         self._enough({client: len(request.there) for client, request in requests.items()})
@@ -154,7 +154,7 @@ class SecureServer:
 
     def _remove_masks_of(self, client: int, total: np.ndarray) -> None:
         """Remove the pairwise masks with a client that left after sharing its secrets from the sum."""
-        masked = [o for o in self._neighbours[client] if o in self._summed and client not in self._refused[o]]
+        masked = [o for o in self._neighbors[client] if o in self._summed and client not in self._refused[o]]
         if not masked:
             return
         shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
@@ -170,8 +170,8 @@ class SecureServer:
         return sorted(self._summed)
 
     def _of(self, client: int) -> list[tuple[int, Opening]]:
-        """Return the openings of a client's neighbours."""
-        return [(other, self._openings[other]) for other in self._neighbours[client] if other in self._openings]
+        """Return the openings of a client's neighbors."""
+        return [(other, self._openings[other]) for other in self._neighbors[client] if other in self._openings]
 
     def _secret(self, shares: dict[int, bytes], first: int = 0) -> bytes:
         """Return the secret of t consecutive shares; zeros if they do not belong to one secret."""
@@ -195,12 +195,12 @@ class SecureServer:
         self.culprits[client] = "the shares that it dealt give another key than it advertised"
         raise ProtocolError(f"the shares of client {client} give another key than it advertised")
 
-    def _enough(self, neighbours: Mapping[int, int]) -> None:
-        """Raise `TooFewClients` if a client has fewer neighbours left than the threshold."""
-        short = {client: number for client, number in neighbours.items() if number < self.threshold}
-        if short or not neighbours:
+    def _enough(self, neighbors: Mapping[int, int]) -> None:
+        """Raise `TooFewClients` if a client has fewer neighbors left than the threshold."""
+        short = {client: number for client, number in neighbors.items() if number < self.threshold}
+        if short or not neighbors:
             client, number = next(iter(short.items()), (0, 0))
-            raise TooFewClients(f"client {client} has {number} neighbours left, and the threshold is {self.threshold}")
+            raise TooFewClients(f"client {client} has {number} neighbors left, and the threshold is {self.threshold}")
 
     def _take(self, phase: str, client: int, *, fresh: bool) -> None:
         """Raise an error for a message of another phase or client, and for a repeated or malformed one."""

@@ -1,4 +1,4 @@
-"""Compute the number of neighbours and the threshold of a secure sum for given bits of security."""
+"""Compute the number of neighbors and the threshold of a secure sum for given bits of security."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnout.core.checks import ConfigurationError, count, refuse
 
 
 class Sizes(NamedTuple):
-    """The size of a graph: k neighbours per client, and t shares that reconstruct a secret."""
+    """The size of a graph: k neighbors per client, and t shares that reconstruct a secret."""
 
     degree: int
     threshold: int
@@ -22,13 +22,13 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
     At most ``c = corrupt n`` clients collude with the server, and at most ``d = dropout n`` leave, independently of the
     random graph. The probabilities of three events are bounded by a union bound over all clients:
 
-    - a server that claims to some neighbours of a client that it stayed, and to others that it left, obtains t shares of both
-      of its secrets with the help of 2t - k corrupt neighbours, which reveal both:
+    - a server that claims to some neighbors of a client that it stayed, and to others that it left, obtains t shares of both
+      of its secrets with the help of 2t - k corrupt neighbors, which reveal both:
       ``n P[H(n - 1, c, k) >= 2t - k] <= 2^-security``, where H is the hypergeometric number of corrupt clients among k
-      neighbours. Hence t is more than k/2, and fewer than t are corrupt;
+      neighbors. Hence t is more than k/2, and fewer than t are corrupt;
     - the graph of honest clients that stay is disconnected, so that the server learns the sums of its components: k/2
       consecutive clients of the circle are corrupt or leave, ``n prod_{i < k/2} (c + d - i) / (n - i) <= 2^-security``;
-    - fewer than t neighbours of a client stay, and the round has no sum:
+    - fewer than t neighbors of a client stay, and the round has no sum:
       ``n P[H(n - 1, n - 1 - d, k) < t] <= 2^-correctness``.
 
     If no degree below n - 1 satisfies the bounds, the graph is complete, and neither event depends on chance.
@@ -83,7 +83,7 @@ def _above_half(degree: int, corrupt: int) -> int:
 def _surely_fewer(num_clients: int, bad: int, degree: int, security: int) -> int:
     """Return the least m >= 1 with ``n P[H >= m] <= 2^-security``.
 
-    H is the number of corrupt clients among k neighbours.
+    H is the number of corrupt clients among k neighbors.
     """
     above = 0.0
     for t in range(min(bad, degree), -1, -1):

@@ -12,7 +12,7 @@ import numpy as np
 from turnout.core.checks import DataError
 from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
-from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure
+from turnout.reporting.style import GRAY, INK, PALETTE, dress, new_figure
 from turnout.results.statistics import Measured, number
 from turnout.workbench.advise.participation import Participation, available_in
 from turnout.workbench.benchmark.cells import Version
@@ -84,7 +84,7 @@ def ranks_figure(table: Table) -> Figure:
     axes = figure.subplots()
     places = np.arange(len(names))
     axes.use_sticky_edges = False  # the best rule is at the left end of the bar
-    axes.barh([-1], [table.critical], left=values[0], height=0.5, color=GREY)
+    axes.barh([-1], [table.critical], left=values[0], height=0.5, color=GRAY)
     groups = alike(values.tolist(), table.critical)
     for column, (first, last) in enumerate(groups):
         right = values[-1] + 0.15 * (column + 1) * max(1.0, (values[-1] - values[0]) / 10)
@@ -131,7 +131,7 @@ def absence_figure(table: Table) -> Figure:
                 f"◀ absent {absent:.1f}, all {overall:.1f}", (least, place), va="center", fontsize=7, color=INK
             )
             continue
-        axes.plot([absent, overall], [place, place], color=GREY, linewidth=1.2, zorder=1)
+        axes.plot([absent, overall], [place, place], color=GRAY, linewidth=1.2, zorder=1)
         axes.plot(overall, place, "o", color=PALETTE[0], markersize=5, label="" if place else "all clients")
         axes.plot(
             absent,

@@ -27,7 +27,7 @@ _COLUMNS = 3
 _WIDTH, _HEIGHT = 3.6, 2.7
 """Inches of one set of axes."""
 _APART = 0.1
-"""Inches between neighbouring sets of axes."""
+"""Inches between neighboring sets of axes."""
 _LETTERS, _LINE = 44, 0.17
 """Letters that fit into the width of one set of axes, and the height of a line of a title in inches."""
 
@@ -150,13 +150,13 @@ def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks
     edge = _edge(lines, index, measure)
     for row, line in enumerate(lines):
         look, quartiles = looks[line.algorithm], line.ours[index].values
-        colour = look["color"]
+        color = look["color"]
         low, median, high = (measure.scale * q if math.isfinite(q) else edge for q in quartiles)
-        axes.plot([low, high], [row, row], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
+        axes.plot([low, high], [row, row], color=color, linewidth=2, alpha=0.5, solid_capstyle="round")
         if not all(map(math.isfinite, quartiles)):
-            axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=colour, alpha=0.5, markersize=6)
+            axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=color, alpha=0.5, markersize=6)
         if math.isfinite(quartiles[1]):
-            axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=colour, markersize=6)
+            axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=color, markersize=6)
         if (number := paper_number(line.paper[index])) is not None:
             axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
     axes.set_yticks(range(len(lines)), [line.algorithm for line in lines])

@@ -26,7 +26,7 @@ from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
-from turnout.data.catalogue import inventory
+from turnout.data.catalog import inventory
 from turnout.record.contents import Environment
 from turnout.record.environment import environment
 from turnout.record.storage import read_json

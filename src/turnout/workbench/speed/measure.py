@@ -13,7 +13,7 @@ import torch
 from turnout.core.checks import ConfigurationError, count
 from turnout.engine import allocator
 from turnout.engine.choice import Engine
-from turnout.engine.hardware import synchronise
+from turnout.engine.hardware import synchronize
 from turnout.experiment import Experiment
 from turnout.record.environment import environment
 from turnout.simulation.simulation import Simulation
@@ -61,7 +61,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     count("rounds", experiment.rounds, least=2, instead="The first round is not counted among the others")
     device, seconds, updates = torch.device(experiment.device), [], []
     simulation = TimedSimulation(experiment)
-    synchronise(device)
+    synchronize(device)
     startup, watch = process.age() - apart, simulation.watch
     began = time.perf_counter()
     _round(simulation, device, seconds, updates)
@@ -100,7 +100,7 @@ def _round(simulation: TimedSimulation, device: torch.device, seconds: list[floa
     watch = simulation.watch
     begin, scoring, trained = time.perf_counter(), watch.seconds["evaluation"], simulation.workers.num_trained
     simulation.round()
-    synchronise(device)
+    synchronize(device)
     seconds.append(time.perf_counter() - begin - (watch.seconds["evaluation"] - scoring))
     updates.append(simulation.workers.num_trained - trained)
 

@@ -30,7 +30,7 @@ class Workload:
         rounds: the default number of timed rounds.
         model: name and options of the model, as in settings.
         local: options of SGD.
-        centres: distance of the classes in standard deviations of an input; None for texts of C characters, whose last
+        centers: distance of the classes in standard deviations of an input; None for texts of C characters, whose last
             character determines the label with probability 0.8.
         scale: factor of all inputs.
         least_examples: if given, numbers of examples are drawn between it and `num_examples`.
@@ -48,7 +48,7 @@ class Workload:
     rounds: int
     model: Mapping[str, Any] = field(default_factory=dict)
     local: Mapping[str, Any] = field(default_factory=dict)
-    centres: float | None = 0.05
+    centers: float | None = 0.05
     scale: float = 1.0
     least_examples: int | None = None
     by_chance: bool = False
@@ -80,16 +80,16 @@ class Workload:
         if self.least_examples is not None:
             sizes = torch.randint(self.least_examples, self.num_examples + 1, sizes.shape, generator=generator)
         y = torch.randint(self.num_classes, (int(sizes.sum()),), generator=generator)
-        x = self._texts(y, generator) if self.centres is None else self._points(y, self.centres, generator)
+        x = self._texts(y, generator) if self.centers is None else self._points(y, self.centers, generator)
         offsets = np.concatenate([[0], sizes.cumsum(0).numpy()])
         return FederatedData(self.name, Shards(x, y, offsets), self.num_classes)
 
-    def _points(self, y: torch.Tensor, centres: float, generator: torch.Generator) -> torch.Tensor:
-        """Draw normal noise around a centre for each class, float32 ``[n, *shape]``; centres of images are coarse."""
+    def _points(self, y: torch.Tensor, centers: float, generator: torch.Generator) -> torch.Tensor:
+        """Draw normal noise around a center for each class, float32 ``[n, *shape]``; centers of images are coarse."""
         images = len(self.shape) == 3
         coarse = torch.randn((self.num_classes, self.shape[0], 4, 4) if images else (self.num_classes, *self.shape),
                              generator=generator)  # fmt: skip
-        middle = centres * (torch.nn.functional.interpolate(coarse, self.shape[1:]) if images else coarse)
+        middle = centers * (torch.nn.functional.interpolate(coarse, self.shape[1:]) if images else coarse)
         x = torch.empty(len(y), *self.shape).normal_(generator=generator)
         for rows in torch.arange(len(y)).split(self.num_examples):  # a client at a time: no second copy of all inputs
             x[rows[0] : rows[-1] + 1] += middle[y[rows]]
@@ -112,7 +112,7 @@ WORKLOADS: Mapping[str, Workload] = {
         Workload(
             "W1", "CNN on 3 x 32 x 32 images, 551,786 parameters, cohort 25, 5 steps of 16",
             (3, 32, 32), 250, 200, 10, 25, 12,
-            {"name": "cnn", "hidden": [256, 64]}, {"lr": 0.05, "steps": 5, "batch_size": 16}, centres=0.5,
+            {"name": "cnn", "hidden": [256, 64]}, {"lr": 0.05, "steps": 5, "batch_size": 16}, centers=0.5,
         ),
         Workload(
             "W2", "logistic regression 784-10, cohort 10, 20 steps of 10",
@@ -127,12 +127,12 @@ WORKLOADS: Mapping[str, Workload] = {
         Workload(
             "W4", "character LSTM 2 x 100 on 80 characters, cohort 10, 10 steps of 10",
             (80,), 100, 100, 80, 10, 8,
-            {"name": "char_lstm", "hidden": 100}, {"lr": 0.5, "steps": 10, "batch_size": 10}, centres=None,
+            {"name": "char_lstm", "hidden": 100}, {"lr": 0.5, "steps": 10, "batch_size": 10}, centers=None,
         ),
         Workload(
             "W5", "FedAU, MLP 64-64-10, each of 250 clients with probability 0.1, 5 to 100 examples, 5 steps of 16",
             (64,), 250, 100, 10, 25, 300,
-            {"name": "mlp", "hidden": [64]}, {"lr": 0.05, "steps": 5, "batch_size": 16}, centres=0.5,
+            {"name": "mlp", "hidden": [64]}, {"lr": 0.05, "steps": 5, "batch_size": 16}, centers=0.5,
             least_examples=5, by_chance=True, algorithm="fedau",
         ),
     )

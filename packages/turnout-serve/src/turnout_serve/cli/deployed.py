@@ -93,7 +93,7 @@ def as_overrides(shape: Mapping[str, Any]) -> list[str]:
 
 
 def announced(settings: Settings) -> Table:
-    """Return the settings of a run that its clients need, without the behaviour of clients and paths of files."""
+    """Return the settings of a run that its clients need, without the behavior of clients and paths of files."""
     table = only(settings.table, ANNOUNCED)
     table["population"] = only(table.get("population", {}), ("requirement", "opting"))
     table["data"] = without(table["data"], FILES)

@@ -52,7 +52,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         panel=CLIENTS,
     )
     max_clients: int | None = option("Maximum number of enrolled clients.", "N", panel=CLIENTS)
-    enrolment: str = option("Enrolment of any client, or with one-time codes.", "open|codes", "open", panel=CLIENTS)
+    enrolment: str = option("Enrollment of any client, or with one-time codes.", "open|codes", "open", panel=CLIENTS)
     heartbeat: float = option("Interval of the heartbeats of working clients.", "SECONDS", 10.0, panel=CLIENTS)
     task_deadline: float | None = option(
         "Time limit of a task; 0 is none (default: 600, or the deadline of a round if that is longer).",
@@ -86,7 +86,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Maximum number of open connections per address, except local ones.", "N", 256, panel=NETWORK
     )
     enrolments_per_address: int = option(
-        "Maximum number of enrolments per hour and address, except local ones; 0 is unlimited.",
+        "Maximum number of enrollments per hour and address, except local ones; 0 is unlimited.",
         "N", 1000, panel=NETWORK,
     )  # fmt: skip
     proxy_headers: str | None = option(

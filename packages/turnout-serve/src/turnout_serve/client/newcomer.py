@@ -1,4 +1,4 @@
-"""Enrol a client, and send requests with its token until they are answered."""
+"""Enroll a client, and send requests with its token until they are answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Manners:
 
 
 class Newcomer:
-    """A client before it has a model: it enrols, and reports the shape of its examples to a server that has no data.
+    """A client before it has a model: it enrolls, and reports the shape of its examples to a server that has no data.
 
     Args:
         state: identity, memory and pending report.
@@ -75,7 +75,7 @@ class Newcomer:
         return {"authorization": f"Bearer {self.state.token}"}
 
     def enrol(self) -> Generator[Action, Any, Answer]:
-        """Enrol, and try again until there is an answer."""
+        """Enroll, and try again until there is an answer."""
         call = Call("POST", "/v1/enrol", {name: value for name, value in self._body.items() if value is not None})
         answer = yield from self.ask(call, final=(404, 409, 410, 422))
         if answer.status == 422:

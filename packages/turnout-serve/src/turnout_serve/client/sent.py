@@ -40,7 +40,7 @@ class Unlogged(TurnoutError):
 class SentLog:
     """Log each request that carries information about a client before it is sent.
 
-    Logged are enrolments, reports and messages of secure sums, answers to evaluations and queries, declined tasks, and
+    Logged are enrollments, reports and messages of secure sums, answers to evaluations and queries, declined tasks, and
     leaves. Heartbeats, requests for work and downloads carry only the token of the client and are left out.
 
     The request of a line that a kill has cut off was never sent. The line is removed when the log is opened again, and

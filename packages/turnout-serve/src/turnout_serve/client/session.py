@@ -92,7 +92,7 @@ class Client:
     """One client: the requests that it sends, and the computation of its tasks.
 
     Args:
-        newcomer: enrols and sends requests.
+        newcomer: enrolls and sends requests.
         trainer: computes tasks.
 
     Attributes:
@@ -110,7 +110,7 @@ class Client:
         self._links: dict[str, str] = {}  # of the last task, to an object store
 
     def session(self) -> Session:
-        """Enrol, then work until the run is over.
+        """Enroll, then work until the run is over.
 
         Raises:
             JoinError: if the server refuses this client, or serves another run.
@@ -143,7 +143,7 @@ class Client:
                 yield self._newcomer.pause(attempt)
 
     def _enrol(self) -> Generator[Action, Any, None]:
-        """Enrol, or verify that the client is still enrolled."""
+        """Enroll, or verify that the client is still enrolled."""
         answer = yield from self._newcomer.enrol()
         try:
             enrolled = bodies.Client.read(answer.table())

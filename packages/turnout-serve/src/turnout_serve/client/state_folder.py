@@ -158,7 +158,7 @@ class StateFolder:
             raise contents.Unreadable.of(self.folder, error) from error
         except (ValueError, SafetensorError) as error:
             raise CheckpointError(
-                f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enrol anew"
+                f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enroll anew"
             ) from error
 
     def _report(self) -> tuple[Assignment, bytes, State] | None:

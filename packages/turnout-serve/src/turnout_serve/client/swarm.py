@@ -125,7 +125,7 @@ class Swarm:
 
     async def _until_over(self, work: list[asyncio.Task[None]], seconds: float | None) -> None:
         """Wait until the run is over, or for some seconds, and end all clients."""
-        # The first client that ends has learnt that the run is over; those that are away need not come back for it.
+        # The first client that ends has learned that the run is over; those that are away need not come back for it.
         # One that the server refuses, such as a banned one, ends alone, as with `join`.
         begun, done, others = time.monotonic(), set[asyncio.Task[None]](), set(work)
         while others and not done:
@@ -207,7 +207,7 @@ class _Swimmer:
         self._tasks = 0
 
     async def enrol(self) -> None:
-        """Carry out the actions of the client up to its enrolment."""
+        """Carry out the actions of the client up to its enrollment."""
         action = self._session.send(None)
         while self._client.state.client is None:
             action = self._session.send(await self._do(action))

@@ -95,8 +95,8 @@ _KEEPS = "asks what became of the task, and sends the same bytes again"
 
 SCENARIOS = (
     Scenario("503 to a description", _RUN, _refused(503), _PAUSE, _again),
-    Scenario("503 to an enrolment", _ENROL, _refused(503), _PAUSE, _again),
-    Scenario("an enrolment whose answer is lost", _ENROL, Fault("lose_answer"), "enrols with the same token", _again),
+    Scenario("503 to an enrollment", _ENROL, _refused(503), _PAUSE, _again),
+    Scenario("an enrollment whose answer is lost", _ENROL, Fault("lose_answer"), "enrolls with the same token", _again),
     Scenario("429 to a question for work", _CHECKIN, _refused(429, seconds=1.0), _PAUSE, _again),
     Scenario(
         "come_back",

@@ -122,7 +122,7 @@ class Trial:
             self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enrol" else None)
         wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.output}"
         enrolments = sum(exchange.path == "/v1/enrol" for exchange in self.log)
-        return {"stops at 426": f"it enrols {enrolments} times" if enrolments > 1 else wrong}
+        return {"stops at 426": f"it enrolls {enrolments} times" if enrolments > 1 else wrong}
 
     # Called by the thread of the server.
 
@@ -136,7 +136,7 @@ class Trial:
         return scenario.fault
 
     def done(self, exchange: Exchange) -> None:
-        """Continue with the next scenario once the client has learnt that a report was taken."""
+        """Continue with the next scenario once the client has learned that a report was taken."""
         if exchange.method == "PUT" and exchange.status in (200, 201):
             self._blocked = False
 

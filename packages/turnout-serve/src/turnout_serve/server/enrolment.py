@@ -1,4 +1,4 @@
-"""Enrol clients: tokens, one-time codes and bans."""
+"""Enroll clients: tokens, one-time codes and bans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnout_serve.server.journal.event import Event
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Verdict, hashed
 
-UNKNOWN = "this server does not know the token: enrol first"
+UNKNOWN = "this server does not know the token: enroll first"
 MOST_LISTED = 1000
 """Number of unused codes whose hashes are listed."""
 NEEDS_CODE = "this needs an unused one-time code: ask the operator of the server"
@@ -23,7 +23,7 @@ class Enrolment:
         store: has tokens and codes.
         max_clients: maximum number of clients; removed ones have given back their place, unless `max_clients` is also the
             maximum of their numbers.
-        needs_code: True where enrolment requires a one-time code.
+        needs_code: True where enrollment requires a one-time code.
         over: function that returns the reason that the run is over; None while it goes on.
         bans: reasons for which clients are excluded; None bans nobody.
         grows: False where there can be no more numbers of clients than `max_clients`.
@@ -49,7 +49,7 @@ class Enrolment:
 
     @property
     def places(self) -> int:
-        """Number of clients that count towards the maximum."""
+        """Number of clients that count toward the maximum."""
         return len(self) - (sum(map(is_void, self._clients)) if self._grows else 0)
 
     def client_of(self, token: str) -> int | None:
@@ -64,7 +64,7 @@ class Enrolment:
         """Give a new client its number; return the answer where nothing is to be written.
 
         Args:
-            request: an enrolment.
+            request: an enrollment.
             codes: one-time codes that earlier requests of the same group use; that of the new client is added.
         """
         token, code = request.digest, request.data.get("code")
@@ -95,7 +95,7 @@ class Enrolment:
         return None
 
     def written(self, entry: Entry) -> Verdict:
-        """Record an enrolment that is in the journal, and return the answer."""
+        """Record an enrollment that is in the journal, and return the answer."""
         if (code := entry.data.get("code")) is not None:
             self._codes[code] = entry.client
         return self.verdict(entry.sender, new=True)

@@ -38,8 +38,8 @@ Trial = Callable[[DataShape], DataShape]
 class FirstClient(Endpoints):
     """Answer clients until one of them has reported the shape of its examples. No client is enrolled meanwhile.
 
-    A client reports the shape when it enrols. The server tries the model on it, writes it beside the journal, and answers
-    202; the client enrols again at the server that then starts.
+    A client reports the shape when it enrolls. The server tries the model on it, writes it beside the journal, and answers
+    202; the client enrolls again at the server that then starts.
 
     Args:
         store: the database, with one-time codes.

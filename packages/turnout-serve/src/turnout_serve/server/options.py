@@ -47,7 +47,7 @@ class Options:
         page: True for a page that turns a browser into a client.
         public_status: True to show the status, metrics and page to anyone; otherwise they need the administrator's token.
         enrolments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 is no limit. Not
-            counted are clients that enrol again, and those of this machine unless a proxy forwards them.
+            counted are clients that enroll again, and those of this machine unless a proxy forwards them.
         proxies: machines whose header X-Forwarded-For gives the address of a client; that of all others is ignored.
         trusted: addresses without limits of connections, new clients, and requests without a token, such as that of a machine
             that simulates many clients.

@@ -46,7 +46,7 @@ class Server:
     """Serve a run between real machines.
 
     Args:
-        experiment: what is run; clients that enrol take the place of its population.
+        experiment: what is run; clients that enroll take the place of its population.
         folder: folder of the run, which is created, or continued if it holds this run.
         settings: settings of the experiment, from which clients build their part; None where they have to bring their
             own.
@@ -97,7 +97,7 @@ class Server:
         self.http = Http(self.service, self.announcement(settings), self.options, administrator, shape)
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the description of the run for clients before they enrol, as plain values."""
+        """Return the description of the run for clients before they enroll, as plain values."""
         described = (
             self.setting.algorithm,
             self.served.objective,

@@ -113,7 +113,7 @@ class Service:
         return self.writer.put(Event("codes", data=data))
 
     def enrol(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
-        """Enrol the bearer of a token, unless it is a client already."""
+        """Enroll the bearer of a token, unless it is a client already."""
         data = {"name": name, "code": None if code is None else hashed(code)}
         data = {name: value for name, value in data.items() if value is not None}
         return self.writer.put(Event("enrol", digest=hashed(token), data=data))

@@ -20,6 +20,6 @@ class Body(BaseModel):
 
         Raises:
             Malformed: if a field is missing or wrong.
-            OtherProtocol: if the enrolment is by another version of the protocol (`turnout_serve.wire.bodies`).
+            OtherProtocol: if the enrollment is by another version of the protocol (`turnout_serve.wire.bodies`).
         """
         return read(cls.model_validate, fields)

@@ -36,13 +36,13 @@ class SumsFormat:
 
     Attributes:
         manifest: types and shapes of the tensors.
-        labelled: True where scores are numbers of correctly classified examples, and not squared errors.
+        labeled: True where scores are numbers of correctly classified examples, and not squared errors.
         noised: True where clients without examples answer, too, because the server must not learn that they have none.
         max_examples: maximum number of examples; None is 2^40.
     """
 
     manifest: Manifest
-    labelled: bool = True
+    labeled: bool = True
     noised: bool = False
     max_examples: int | None = None
 
@@ -76,7 +76,7 @@ class SumsFormat:
         for name, value in tensors.items():
             _check_number(name, value, None if checked else self.max_examples)
         _check_counts(tensors, may_be_empty=self.noised)
-        if self.labelled:
+        if self.labeled:
             _check_shares(tensors)
         return {name: value[0].tolist() for name, value in tensors.items()}
 
@@ -100,7 +100,7 @@ def layout_of(sums: AnswerSum, question: Question | None, form: SumsForm, widths
         ConfigurationError: if answers to the question cannot be summed.
     """
     if question is None:
-        return sums.layout(form.shapes, labelled=form.metric == "accuracy")
+        return sums.layout(form.shapes, labeled=form.metric == "accuracy")
     return sums.of_query(question, widths)
 
 

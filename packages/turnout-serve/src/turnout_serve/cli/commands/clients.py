@@ -51,7 +51,7 @@ def clients(options: ClientsOptions) -> None:
     """List, name, ban or remove the clients of a running server, and manage one-time codes.
 
     A banned client receives the reason and loses its task. The token of a removed client becomes invalid; the client may
-    enrol again as a new one.
+    enroll again as a new one.
     """
     request = request_of(options.action or [])
     codes = codes_in(Path(options.run))

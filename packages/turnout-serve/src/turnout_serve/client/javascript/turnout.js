@@ -6,7 +6,7 @@
  *     import {Client, examples} from "./turnout.js";
  *     const reason = await new Client("http://127.0.0.1:8470", examples(inputs, targets)).run();
  *
- * The client enrols, asks for work, trains by minibatch SGD on examples that never leave it, and reports the change of the
+ * The client enrolls, asks for work, trains by minibatch SGD on examples that never leave it, and reports the change of the
  * parameters. The protocol is described in docs/protocol.md. All arithmetic is float64.
  */
 
@@ -38,7 +38,7 @@ function read(what, compute) {
 const MASK = (1n << 64n) - 1n;
 const GOLDEN = 0x9e3779b97f4a7c15n;
 
-/** Scramble a 64-bit integer (the finaliser of SplitMix64). */
+/** Scramble a 64-bit integer (the finalizer of SplitMix64). */
 export function mix(state) {
   state = ((state ^ (state >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK;
   state = ((state ^ (state >> 27n)) * 0x94d049bb133111ebn) & MASK;
@@ -496,7 +496,7 @@ export class Client {
     if (!this.state.token) {
       const token = hex(crypto.getRandomValues(new Uint8Array(32)));
       this.state = {token, client: null, run: null, stepsDone: 0, pending: null};
-      await store.save(this.state); // an enrolment whose answer is lost is repeated with the same token
+      await store.save(this.state); // an enrollment whose answer is lost is repeated with the same token
     }
     await this.enrol();
     let attempt = 0;
@@ -555,7 +555,7 @@ export class Client {
     this.most = 4096 + 8 * new Model(training.layers, shape).numParams;
   }
 
-  /** Enrol, or verify that the client is still enrolled. */
+  /** Enroll, or verify that the client is still enrolled. */
   async enrol() {
     const {name, code, store} = this.options;
     const answer = await this.ask("POST", "/v1/enrol", {json: {protocol: PROTOCOL, name, code}}); // undefined is left out

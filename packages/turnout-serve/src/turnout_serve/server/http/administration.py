@@ -19,7 +19,7 @@ from turnout_serve.wire import admin_bodies as bodies
 
 MOST_CLIENTS = 1000
 """Number of clients on a page of the list."""
-_OPEN = {409: "Anyone may enrol at this server: there are no codes."}
+_OPEN = {409: "Anyone may enroll at this server: there are no codes."}
 
 
 class Administration:
@@ -177,4 +177,4 @@ class Administration:
 
     def _check_codes(self) -> None:
         if not self._service.enrolment.needs_code:
-            raise Refused(409, "anyone may enrol at this server: start it with --enrolment codes")
+            raise Refused(409, "anyone may enroll at this server: start it with --enrolment codes")

@@ -28,7 +28,7 @@ class Http(Endpoints):
 
     Args:
         service: answers the requests.
-        announcement: description of the run for clients before they enrol, as plain values.
+        announcement: description of the run for clients before they enroll, as plain values.
         options: options of the server.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
         shape: shape of the examples of all clients; None where it is not compared.

@@ -1,4 +1,4 @@
-"""The routes by which clients enrol, ask for work and leave."""
+"""The routes by which clients enroll, ask for work and leave."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClientRoutes:
         {
             200: (bodies.Client, "The token's bearer was a client before."),
             201: (bodies.Client, "The token's bearer is a client now."),
-            202: (DataShape, "The server knew no shape of the data, and takes that of the client, who enrols again."),
+            202: (DataShape, "The server knew no shape of the data, and takes that of the client, who enrolls again."),
             403: "The run takes no more clients, needs a one-time code that nobody has used, or has banned this client.",
             410: "The run is over.",
             422: "The client's examples have another shape than those of the run; `reason` has both.",
@@ -69,7 +69,7 @@ class ClientRoutes:
         if verdict.status >= 400:
             host = request.client.host if request.client else ""
             facts = {"address": host, "client_name": body.name or "", "reason": verdict.body["reason"]}
-            log.warning("enrolment refused", extra=facts)
+            log.warning("enrollment refused", extra=facts)
         return answer(verdict)
 
     @route(

@@ -70,7 +70,7 @@ class ModelRoutes:
 
 
 def download(request: Request, path: Path, digest: str) -> Response:
-    """Return the answer to a request for an immutable file, which honours Range, If-Range and If-None-Match."""
+    """Return the answer to a request for an immutable file, which honors Range, If-Range and If-None-Match."""
     headers = {
         "etag": f'"{digest}"',
         "cache-control": "public, max-age=31536000, immutable",

@@ -49,7 +49,7 @@ class Endpoints(ABC):
 
     Args:
         routes: those that are answered.
-        announcement: description of the run for clients before they enrol, as plain values.
+        announcement: description of the run for clients before they enroll, as plain values.
         options: options of the server.
 
     Attributes:

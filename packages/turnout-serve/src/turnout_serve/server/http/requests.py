@@ -132,9 +132,9 @@ class Gate:
         self.strangers.administrator(request, self._service.client_of)
 
     def newcomer(self, request: Request, token: str) -> str | None:
-        """Count an enrolment for the network of its sender, and return that; None where it is not counted.
+        """Count an enrollment for the network of its sender, and return that; None where it is not counted.
 
-        Not counted are clients that enrol again, and requests from this machine that no proxy forwards.
+        Not counted are clients that enroll again, and requests from this machine that no proxy forwards.
 
         Raises:
             Refused: if too many new clients of the network were enrolled.
@@ -149,7 +149,7 @@ class Gate:
         return network
 
     def no_newcomer(self, network: str | None) -> None:
-        """Take back an enrolment that made no new client."""
+        """Take back an enrollment that made no new client."""
         self._newcomers.give_back(network)
 
 

@@ -47,11 +47,11 @@ class Event:
             raise ValueError(f"the data of an event contain NUL, or have more than {_MAX_BYTES:,} bytes")
 
     def answer(self, result: Any) -> None:
-        """Resolve the future, unless its owner has cancelled it."""
+        """Resolve the future, unless its owner has canceled it."""
         if not self.done.done():
             self.done.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Fail the future, unless its owner has cancelled it."""
+        """Fail the future, unless its owner has canceled it."""
         if not self.done.done():
             self.done.set_exception(error)

@@ -65,7 +65,7 @@ class EntryHandler:
         return self._timeouts.expire()
 
     def admit(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written; an enrolment or a change of codes may be answered at once.
+        """Return whether an event is to be written; an enrollment or a change of codes may be answered at once.
 
         Args:
             event: the next one of a group.

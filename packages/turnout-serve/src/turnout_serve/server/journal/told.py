@@ -16,7 +16,7 @@ _CHANGES = {"ban": "client banned", "unban": "client unbanned", "remove": "clien
 
 
 def tell(driver: Driver, entry: Entry, effects: Effects, version: int) -> None:
-    """Log what an entry has brought about: enrolments, changes, reports that do not count, and server steps.
+    """Log what an entry has brought about: enrollments, changes, reports that do not count, and server steps.
 
     Args:
         driver: the run after the entry.

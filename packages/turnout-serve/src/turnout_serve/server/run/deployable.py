@@ -72,7 +72,7 @@ def _check_noised_answers(experiment: Configuration) -> None:
 
 
 def within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:
-    """Return how many clients may enrol so that the delta of a private run stays below 1/N.
+    """Return how many clients may enroll so that the delta of a private run stays below 1/N.
 
     Args:
         algorithm: algorithm of the run.

@@ -133,7 +133,7 @@ class RunSetting:
         return True
 
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
-        """Return how many clients may enrol.
+        """Return how many clients may enroll.
 
         Args:
             min_clients: number of clients when training begins.

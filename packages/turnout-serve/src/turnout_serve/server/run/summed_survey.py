@@ -51,7 +51,7 @@ class SummedSurvey:
     @property
     def group(self) -> int:
         """The clients whose answers are to be in the sum, as by `as_bits`, once shares of their masks are distributed."""
-        return as_bits(self._attendance.masked if self.phase == "open" else self._attendance.neighbours)
+        return as_bits(self._attendance.masked if self.phase == "open" else self._attendance.neighbors)
 
     @property
     def phase(self) -> str | None:

@@ -111,7 +111,7 @@ class Store:
             return {row.token: row.client for row in connection.execute(sa.select(CLIENTS))}
 
     def add_codes(self, hashes: Iterable[str]) -> None:
-        """Add one-time codes for enrolment, as hashes."""
+        """Add one-time codes for enrollment, as hashes."""
         with self._transaction() as connection:
             connection.execute(CODES.insert(), [{"code": code} for code in hashes])
 

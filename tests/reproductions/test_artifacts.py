@@ -1,4 +1,4 @@
-"""READMEs and the page of claims agree with recorded artefacts."""
+"""READMEs and the page of claims agree with recorded artifacts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOST = {
     "folb/table-1.examples", "folb/table-1.iid", "folb/table-1.lr", "folb/table-1.steps", "maxfl/figure-3", "maxfl/figure-7",
     "maxfl/figure-8", "maxfl/table-1.class", "participation/patterns.bursts", "theory/maxfl",
 }  # fmt: skip
-"""Artefacts whose commit is unknown."""
+"""Artifacts whose commit is unknown."""
 
 RARE = "test_accuracy_of_8_9"
 """Accuracy on the digits of clients who are rarely there, in participation/phones."""
@@ -35,7 +35,7 @@ RARE = "test_accuracy_of_8_9"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """The script that records artefacts and writes the pages."""
+    """The script that records artifacts and writes the pages."""
     spec = importlib.util.spec_from_file_location("reproductions_script", ROOT / "scripts" / "reproductions.py")
     assert spec is not None
     assert spec.loader is not None
@@ -51,21 +51,21 @@ def test_readmes_and_page_equal_the_output_of_the_script(script: ModuleType) -> 
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_artefact_is_consistent(script: ModuleType, name: str) -> None:
+def test_artifact_is_consistent(script: ModuleType, name: str) -> None:
     """Findings and results.csv follow from the figures of single seeds, by the checks of the current declaration."""
-    artefact = script.Artefact.read(name)
+    artifact = script.Artifact.read(name)
     path = FOLDER / f"{name}.findings.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
-    assert artefact.outcome.as_plain()["findings"] == recorded["findings"]
-    assert csv(artefact.outcome) == (FOLDER / f"{name}.results.csv").read_text(encoding="utf-8")
+    assert artifact.outcome.as_plain()["findings"] == recorded["findings"]
+    assert csv(artifact.outcome) == (FOLDER / f"{name}.results.csv").read_text(encoding="utf-8")
     assert path.stat().st_size < 50_000
     assert recorded["run"]["command"].startswith(f"turnout reproduce {name.partition('.')[0]}")
     assert len(recorded["run"]["commit"]) == 40
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_commit_of_an_artefact_exists(name: str) -> None:
-    """Artefacts of `LOST` were made at commits that are not in this history any more; none may be added."""
+def test_commit_of_an_artifact_exists(name: str) -> None:
+    """Artifacts of `LOST` were made at commits that are not in this history any more; none may be added."""
     asked = subprocess.run(
         ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"], capture_output=True, text=True
     )
@@ -76,7 +76,7 @@ def test_commit_of_an_artefact_exists(name: str) -> None:
     assert (found.returncode == 0) != (name in LOST), f"{name}: run it again, or take it out of LOST"
 
 
-def test_artefact_is_outdated_where_a_source_has_changed(
+def test_artifact_is_outdated_where_a_source_has_changed(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(script, "FOLDER", tmp_path)
@@ -108,10 +108,10 @@ def test_page_begins_with_what_was_confirmed_of_each_paper(script: ModuleType) -
     assert "(`fedau/figure-d-4`: 5 seeds)" in confirmed
 
 
-def test_every_artefact_is_in_its_readme() -> None:
+def test_every_artifact_is_in_its_readme() -> None:
     for name in RECORDED:
         readme = (FOLDER / name).parent / "README.md"
-        assert f"<!-- artefact: {name} -->" in readme.read_text(encoding="utf-8"), f"{readme} does not show {name}"
+        assert f"<!-- artifact: {name} -->" in readme.read_text(encoding="utf-8"), f"{readme} does not show {name}"
 
 
 def test_page_has_every_declaration() -> None:
@@ -127,21 +127,21 @@ def test_changed_figure_changes_verdict_and_pages(
     (tmp_path / "fedau").mkdir()
     for path in (*FOLDER.glob("fedau/digits*"), FOLDER / "fedau" / "README.md"):
         (tmp_path / "fedau" / path.name).write_bytes(path.read_bytes())
-    before = script.shown(script.Artefact.read(name))
+    before = script.shown(script.Artifact.read(name))
     path = tmp_path / "fedau" / "digits.findings.json"
     plain = json.loads(path.read_text(encoding="utf-8"))
     figures = plain["values"]["digits"]["final train_accuracy"]
     figures["fedau"] = dict.fromkeys(figures["fedau"], 0.5)
     path.write_text(json.dumps(plain), encoding="utf-8")
     monkeypatch.setattr(script, "FOLDER", tmp_path)
-    after = script.shown(script.Artefact.read(name))
+    after = script.shown(script.Artifact.read(name))
     assert "*A cutoff of K = 50 is better than none*: undecided" in before
     assert "*A cutoff of K = 50 is better than none*: does not hold" in after
     assert "| `fedau` | 50.0 (50.0 to 50.0)" in after
 
 
 def values(name: str, measure: str) -> dict[str, list[float]]:
-    """Return the figures of an artefact of one panel in percent, seed after seed."""
+    """Return the figures of an artifact of one panel in percent, seed after seed."""
     plain = json.loads((FOLDER / f"{name}.findings.json").read_text(encoding="utf-8"))
     (panel,) = plain["values"].values()
     return {key: [100 * value for value in seeds.values()] for key, seeds in panel[measure].items()}
@@ -173,7 +173,7 @@ def test_figures_in_the_guide_to_algorithms_are_recorded() -> None:
 
 def test_figures_in_the_guide_to_privacy_are_recorded(script: ModuleType) -> None:
     text = (ROOT / "docs/guides/privacy.md").read_text(encoding="utf-8")
-    outcome = script.Artefact.read("privacy/epsilon").outcome
+    outcome = script.Artifact.read("privacy/epsilon").outcome
     (measure,) = outcome.reproduction.measures
     shown = {line.algorithm: measure.shown(line.ours[0]) for line in outcome.lines()}
     for budget in (2, 8, 32):

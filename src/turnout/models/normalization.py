@@ -1,4 +1,4 @@
-"""Replace batch normalisation by group normalisation."""
+"""Replace batch normalization by group normalization."""
 
 from __future__ import annotations
 

@@ -47,5 +47,5 @@ class Normalise(Transform):
         if not isinstance(value, tuple):
             return value
         if x.ndim < 2 or x.shape[1] != len(value):
-            raise DataError(f"Normalise has {len(value)} channels, got inputs of shape {list(x.shape)}")
+            raise DataError(f"Normalize has {len(value)} channels, got inputs of shape {list(x.shape)}")
         return torch.tensor(value, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.ndim - 2))

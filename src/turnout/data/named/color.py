@@ -1,6 +1,6 @@
-"""Random changes of colour on 256 levels, as in torchvision and Pillow on 8-bit images.
+"""Random changes of color on 256 levels, as in torchvision and Pillow on 8-bit images.
 
-Images are floats in [0, 1] or uint8. Floats are quantised to levels, floor(255.999 x), and results are returned as level /
+Images are floats in [0, 1] or uint8. Floats are quantized to levels, floor(255.999 x), and results are returned as level /
 255; both conversions are exact for levels, so a chain of these transforms equals one on 8-bit images. All arithmetic is on
 integers, or elementwise, without convolutions, whose rounding may depend on the size of the batch.
 """
@@ -30,7 +30,7 @@ def from_levels(levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class OnLevels(Occasional):
-    """Base class of changes of colour; `changed` receives and returns levels."""
+    """Base class of changes of color; `changed` receives and returns levels."""
 
     on_levels: ClassVar[bool] = True
 
@@ -43,7 +43,7 @@ class OnLevels(Occasional):
 class AdjustSharpness(OnLevels):
     """Sharpen (factor > 1) or smooth (factor < 1) each sample with a probability.
 
-    With b the image blurred by the 3 x 3 mean with weight 5 of the centre (13 in total, rounded)::
+    With b the image blurred by the 3 x 3 mean with weight 5 of the center (13 in total, rounded)::
 
         x <- trunc(clip(factor * x + (1 - factor) * b, 0, 255))
 
@@ -82,7 +82,7 @@ class ColorJitter(Transform):
     """Change brightness and hue of each sample by random amounts, in random order.
 
     Brightness: every level is multiplied by a factor uniform on [max(0, 1 - brightness), 1 + brightness] and clipped to
-    0..255. Hue: the hue of every pixel (hexagonal, HSV) is rotated by a share of the circle uniform on [-hue, hue]; grey
+    0..255. Hue: the hue of every pixel (hexagonal, HSV) is rotated by a share of the circle uniform on [-hue, hue]; gray
     pixels and images with one channel do not change. Both are 0 by default, for no change.
 
     Raises:
@@ -123,14 +123,14 @@ def brighten(levels: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 
 def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Return levels of colour images ``[n, 3, H, W]`` with all hues rotated by a share ``[n]`` of the circle.
+    """Return levels of color images ``[n, 3, H, W]`` with all hues rotated by a share ``[n]`` of the circle.
 
     With value v = max(r, g, b), chroma c = v - min(r, g, b) and hue h in sixths of the circle, the channels are
     v - c * clip(min(k, 4 - k), 0, 1), k = (offset + h) mod 6, with offsets 5, 3 and 1 for red, green and blue.
     """
-    colour = levels.to(torch.float32) / 255.0
-    red, green, blue = colour.unbind(dim=1)
-    value, least = colour.amax(dim=1), colour.amin(dim=1)
+    color = levels.to(torch.float32) / 255.0
+    red, green, blue = color.unbind(dim=1)
+    value, least = color.amax(dim=1), color.amin(dim=1)
     chroma = value - least
     divisor = torch.where(chroma == 0, 1.0, chroma)
     hue = torch.where(
@@ -183,12 +183,12 @@ class Equalize(OnLevels):
     probability: float = 0.5
 
     def changed(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the levels of all images, equalised."""
-        return equalise(x)
+        """Return the levels of all images, equalized."""
+        return equalize(x)
 
 
-def equalise(levels: torch.Tensor) -> torch.Tensor:
-    """Return levels of images ``[n, C, H, W]`` with equalised channels, see `Equalize`."""
+def equalize(levels: torch.Tensor) -> torch.Tensor:
+    """Return levels of images ``[n, C, H, W]`` with equalized channels, see `Equalize`."""
     flat = levels.flatten(2).flatten(0, 1).long()  # [n C, H W]
     histogram = torch.zeros(len(flat), 256, dtype=torch.long, device=flat.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat))

@@ -1,4 +1,4 @@
-"""Normalise weights: the last link of every weighting chain, in which the papers differ most."""
+"""Normalize weights: the last link of every weighting chain, in which the papers differ most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.core.types import Federation, Report, State
 
 
 class ByOneNumber(Normaliser):
-    """Base class of normalisers that divide all weights of a step by one number."""
+    """Base class of normalizers that divide all weights of a step by one number."""
 
     reads = "timing"
 
