@@ -27,6 +27,12 @@ class Cnn(ModelSpec, name="cnn"):
         ConfigurationError: if `hidden` or `channels` hold anything but whole numbers >= 1, there is no convolution, or
             `dropout` is outside [0, 1). `build` refuses images that are not ``(channels, height, width)`` or too small.
 
+    Example:
+        >>> import torch, turnout as to
+        >>> network = to.models.Cnn(hidden=(32,), channels=(8, 16)).build(input_shape=(1, 8, 8), num_classes=10)
+        >>> network(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
+
     Reference: Wang and Ji, "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging",
     ICLR 2024, appendix C.3.
     """

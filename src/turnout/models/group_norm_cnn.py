@@ -29,6 +29,12 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
         ConfigurationError: if a number is out of range, or there is not one dropout for each block. `build` refuses
             images that are not ``(channels, height, width)`` or too small.
 
+    Example:
+        >>> import turnout as to
+        >>> network = to.models.GroupNormCnn().build(input_shape=(1, 28, 28), num_classes=10)
+        >>> sum(p.numel() for p in network.parameters())
+        468458
+
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024.
     """

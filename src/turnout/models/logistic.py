@@ -21,6 +21,12 @@ class Logistic(ModelSpec, name="logistic"):
 
     Raises:
         ConfigurationError: if `zero` is neither True nor False.
+
+    Example:
+        >>> import turnout as to
+        >>> network = to.models.Logistic().build(input_shape=(64,), num_classes=10)
+        >>> sum(p.numel() for p in network.parameters())
+        650
     """
 
     zero: bool = False

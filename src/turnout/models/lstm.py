@@ -30,6 +30,12 @@ class CharLstm(ModelSpec, name="char_lstm"):
         ConfigurationError: if sizes are not whole numbers >= 1, or `forget_bias` < 0. `build` refuses inputs that are
             not ``(T,)``.
 
+    Example:
+        >>> import torch, turnout as to
+        >>> network = to.models.CharLstm(hidden=16).build(input_shape=(80,), num_classes=90)
+        >>> network(torch.zeros(2, 80, dtype=torch.int64)).shape
+        torch.Size([2, 90])
+
     References: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018; Li et al., "Federated Optimization in
     Heterogeneous Networks", MLSys 2020.
     """

@@ -27,6 +27,16 @@ class Mlp(ModelSpec, name="mlp"):
     Raises:
         ConfigurationError: if `hidden` is empty or holds anything but whole numbers >= 1, or `dropout` is outside [0,
             1).
+
+    Example:
+        >>> import turnout as to
+        >>> to.models.Mlp(hidden=(16,)).build(input_shape=(1, 8, 8), num_classes=10)
+        Sequential(
+          (flatten): Flatten(start_dim=1, end_dim=-1)
+          (hidden1): Linear(in_features=64, out_features=16, bias=True)
+          (relu1): ReLU()
+          (output): Linear(in_features=16, out_features=10, bias=True)
+        )
     """
 
     hidden: tuple[int, ...] = (64,)

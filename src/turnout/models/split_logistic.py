@@ -43,6 +43,12 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
         ConfigurationError: if an option is out of range; `build` refuses other than two classes, and inputs that leave
             a part empty.
 
+    Example:
+        >>> import turnout as to
+        >>> network = to.models.SplitLogistic(num_shared=3).build(input_shape=(5,), num_classes=2)
+        >>> {name: list(p.shape) for name, p in network.named_parameters()}
+        {'shared': [3], 'personal': [2]}
+
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
 

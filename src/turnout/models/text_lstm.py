@@ -31,6 +31,12 @@ class TextLstm(ModelSpec, name="text_lstm"):
         ConfigurationError: if sizes are not whole numbers >= 1, or `forget_bias` < 0. `build` refuses inputs that are
             not ``(T, D)``.
 
+    Example:
+        >>> import torch, turnout as to
+        >>> network = to.models.TextLstm(hidden=16).build(input_shape=(25, 300), num_classes=2)
+        >>> network(torch.zeros(4, 25, 300)).shape
+        torch.Size([4, 2])
+
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, and the authors' code.
     """
 

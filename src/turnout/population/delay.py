@@ -71,6 +71,11 @@ class Constant(Delay, name="constant"):
 
     Raises:
         ConfigurationError: if a duration is negative.
+
+    Example:
+        >>> import turnout as to
+        >>> to.delay.Constant(seconds=2.5).quantile([0.1, 0.9]).tolist()
+        [2.5, 2.5]
     """
 
     seconds: float = 1.0
@@ -100,6 +105,11 @@ class Normal(Delay, name="normal"):
 
     Raises:
         ConfigurationError: if numbers are outside these ranges.
+
+    Example:
+        >>> import turnout as to
+        >>> to.delay.Normal(loc=1.0, scale=0.5).quantile([0.01, 0.5, 0.99]).round(2).tolist()
+        [0.0, 1.0, 2.16]
     """
 
     loc: float = 1.0
@@ -129,6 +139,12 @@ class Uniform(Delay, name="uniform"):
 
     Raises:
         ConfigurationError: if limits are negative or in the wrong order.
+
+    Example:
+        >>> import turnout as to
+        >>> delay = to.delay.Uniform(low=1, high=4)
+        >>> delay.mean(), delay.quantile([0.0, 0.5, 1.0]).tolist()
+        (2.5, [1.0, 2.5, 4.0])
     """
 
     low: float = 0.0
@@ -157,6 +173,11 @@ class Exponential(Delay, name="exponential"):
 
     Raises:
         ConfigurationError: if a mean is not > 0.
+
+    Example:
+        >>> import turnout as to
+        >>> to.delay.Exponential().quantile([0.5, 0.99]).round(2).tolist()
+        [0.69, 4.61]
     """
 
     scale: float = 1.0
@@ -182,6 +203,11 @@ class LogNormal(Delay, name="lognormal"):
 
     Raises:
         ConfigurationError: if numbers are not > 0.
+
+    Example:
+        >>> import turnout as to
+        >>> to.delay.LogNormal(median=1.0, sigma=1.0).quantile([0.05, 0.5, 0.95]).round(2).tolist()
+        [0.19, 1.0, 5.18]
     """
 
     median: float = 1.0
@@ -210,6 +236,11 @@ class Pareto(Delay, name="pareto"):
 
     Raises:
         ConfigurationError: if numbers are not > 0.
+
+    Example:
+        >>> import turnout as to
+        >>> to.delay.Pareto().quantile([0.5, 0.99]).round(2).tolist()
+        [1.32, 6.31]
     """
 
     scale: float = 1.0

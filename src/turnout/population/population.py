@@ -36,6 +36,12 @@ class Population(ExplainsArguments):
     Raises:
         ConfigurationError: if a piece is of another family, `separation` is below 2, `dropout` or `seconds_per_round` is
             without `speed`, or `seconds_per_round` contradicts the length of the pattern.
+
+    Example:
+        >>> import turnout as to
+        >>> phones = to.Population(to.availability.Markov(mean=0.1), speed=to.speed.Speed(compute=to.delay.Uniform(1, 4)))
+        >>> phones.availability.bind(num_clients=3).rates.tolist()
+        [0.1, 0.1, 0.1]
     """
 
     availability: Availability = field(default_factory=Everyone)

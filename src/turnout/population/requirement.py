@@ -92,6 +92,15 @@ class WarmUp(Requirement, name="warm_up"):
             learning rates under the same requirements.
         batch_size: examples in a minibatch; None is that of the algorithm.
 
+    Example:
+        >>> import turnout as to
+        >>> data = to.data.digits().split(to.partition.Iid(), num_clients=3)
+        >>> population = to.Population(requirement=to.requirement.WarmUp(steps=20))
+        >>> experiment = to.Experiment(data, to.models.Logistic(), to.maxfl(), population=population, rounds=1)
+        >>> result = experiment.run()
+        >>> [round(loss, 1) for loss in result.clients["requirement"].to_pylist()]  # of models of 20 local steps
+        [1.9, 1.9, 1.9]
+
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
@@ -136,6 +145,11 @@ class GivenRequirement(Requirement, name="given"):
         ConfigurationError: if the number of requirements is not that of clients, a loss is negative, or an accuracy is
             outside [0, 1].
         DataError: if a file is missing or unreadable, or has not exactly one row for each client.
+
+    Example:
+        >>> import turnout as to
+        >>> to.requirement.GivenRequirement((0.5, 0.9), measure="accuracy").bind(2, None).train.tolist()
+        [0.5, 0.9]
     """
 
     table: str | tuple[float, ...]

@@ -29,6 +29,12 @@ class ById(Partition, name="by_id"):
 
     Raises:
         ConfigurationError: if the data have no ids, or fewer than m ids have enough examples.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> hospitals = np.array([7, 3, 7, 9, 3, 7])
+        >>> [rows.tolist() for rows in to.partition.ById(min_examples=2).assign(np.zeros(6, dtype=int), None, 0, hospitals)]
+        [[1, 4], [0, 2, 5]]
     """
 
     min_examples: int = 1

@@ -34,6 +34,13 @@ class HsuDirichlet(Artificial, name="hsu_dirichlet"):
     Raises:
         ConfigurationError: if alpha <= 0, or there are too few examples.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> labels = np.repeat(np.arange(3), 20)
+        >>> shards = to.partition.HsuDirichlet(alpha=0.5).assign(labels, 4, seed=0)
+        >>> [np.bincount(labels[rows], minlength=3).tolist() for rows in shards]
+        [[1, 8, 6], [10, 5, 0], [8, 0, 7], [1, 7, 7]]
+
     Reference: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
     Classification", 2019, section 3.
     """

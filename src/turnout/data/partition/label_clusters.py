@@ -26,6 +26,13 @@ class LabelClusters(Artificial, name="label_clusters"):
         ConfigurationError: if there are more labels than the data have, fewer clients than clusters, or more clients in
             a cluster than examples.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> labels = np.repeat(np.arange(4), 15)
+        >>> shards = to.partition.LabelClusters(num_clusters=2, labels_per_cluster=2).assign(labels, 4, seed=0)
+        >>> [np.bincount(labels[rows], minlength=4).tolist() for rows in shards]
+        [[0, 0, 15, 15], [3, 7, 0, 0], [6, 4, 0, 0], [6, 4, 0, 0]]
+
     Reference: Cho et al., "Maximizing Global Model Appeal in Federated Learning", TMLR 2024, appendix D (5 clusters of
     2 labels).
     """

@@ -26,6 +26,13 @@ class LabelGroups(Artificial, name="label_groups"):
         ConfigurationError: if a group has no labels or clients, labels are in several groups or not in the data, the
             number of clients is not that of all groups, or there are more clients than examples.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> labels = np.repeat(np.arange(4), 10)
+        >>> shards = to.partition.LabelGroups(labels=((0, 1), (2, 3)), clients=(2, 1)).assign(labels, 3, seed=0)
+        >>> [np.bincount(labels[rows], minlength=4).tolist() for rows in shards]
+        [[5, 5, 0, 0], [5, 5, 0, 0], [0, 0, 10, 10]]
+
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024, section 5.
     """

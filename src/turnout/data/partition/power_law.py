@@ -31,6 +31,13 @@ class PowerLaw(Artificial, name="power_law"):
     Raises:
         ConfigurationError: if there are more classes than the data have, or a class has too few examples for `least`.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> labels = np.repeat(np.arange(4), 100)
+        >>> shards = to.partition.PowerLaw().assign(labels, 4, seed=0)
+        >>> [np.bincount(labels[rows], minlength=4).tolist() for rows in shards]
+        [[77, 29, 0, 0], [0, 70, 81, 0], [0, 0, 18, 86], [22, 0, 0, 13]]
+
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, and the authors' script for
     MNIST (1000 clients, 2 classes, sigma 2, least 5: the defaults).
     """

@@ -43,6 +43,12 @@ class Diurnal(TimedAvailability, name="diurnal"):
 
     Raises:
         ConfigurationError: if values are outside their ranges, or labels are missing.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.availability.Diurnal().bind(num_clients=1000)
+        >>> [int(bound.available(np.arange(1000), 6 * hour).sum()) for hour in (9, 21)]  # rounds of ten minutes
+        [184, 134]
     """
 
     median: float = 0.13

@@ -13,7 +13,13 @@ from turnout.population.availability.rates import everyone_at
 
 @dataclass(frozen=True)
 class Everyone(Availability, name="everyone"):
-    """Every client is available in every round: p_n = 1."""
+    """Every client is available in every round: p_n = 1.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> to.availability.Everyone().bind(num_clients=3).available(np.arange(3), round=0).tolist()
+        [True, True, True]
+    """
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundEveryone:
         """Fit the pattern to N clients; labels and seed are not used."""

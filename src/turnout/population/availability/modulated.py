@@ -89,6 +89,12 @@ class InterleavedSine(Sine, name="interleaved_sine"):
 
     The other options are those of `Sine`.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> pattern = to.availability.InterleavedSine(gamma=0.4, period=4, cutoff=0.1)
+        >>> [pattern.at(np.array([0.6, 0.2]), round).round(2).tolist() for round in range(4)]
+        [[0.36, 0.12], [0.6, 0.2], [0.36, 0.12], [0.12, 0.0]]
+
     Reference: Xiang et al., NeurIPS 2024, section 7; constants as in the authors' code.
     """
 
@@ -112,6 +118,12 @@ class Staircase(Modulated, name="staircase"):
         low: factor of the second half; 0.4 in the authors' code.
 
     The other options are those of `Modulated`.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> pattern = to.availability.Staircase(period=4, low=0.4)
+        >>> [pattern.at(np.array([0.5]), round).tolist() for round in range(4)]
+        [[0.5], [0.5], [0.2], [0.2]]
 
     Reference: Xiang et al., NeurIPS 2024, section 7; constants as in the authors' code.
     """

@@ -20,6 +20,15 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
         z: number of standard deviations; None is that of the paper, ``Phi^-1((n - m - s) / (n - m))`` with
             ``s = floor(n/2 + 1) - m``, for m attackers among n reports, and 0 if that is negative.
 
+    Example:
+        >>> import torch, turnout as to
+        >>> from turnout.core.updates import Dense
+        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> updates = Dense(torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 0.0]]))
+        >>> honest = Honest(updates, rows=torch.tensor([0, 1]), num_attackers=1, direction=lambda update: update)
+        >>> to.behaviour.ALittleIsEnough(z=1.0).forged(honest).tolist()  # the mean is [2, 2]
+        [3.414213562373095, 2.0]
+
     Reference: Baruch, Baruch and Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS
     2019.
     """
@@ -51,6 +60,15 @@ class InnerProduct(Attack, name="inner_product"):
     Args:
         scale: epsilon; small values are hard to detect, and values above (n - m) / m reverse a plain mean.
 
+    Example:
+        >>> import torch, turnout as to
+        >>> from turnout.core.updates import Dense
+        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> updates = Dense(torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 0.0]]))
+        >>> honest = Honest(updates, rows=torch.tensor([0, 1]), num_attackers=1, direction=lambda update: update)
+        >>> to.behaviour.InnerProduct(scale=2.0).forged(honest).tolist()
+        [-4.0, -4.0]
+
     Reference: Xie, Koyejo and Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation", UAI
     2020.
     """
@@ -75,6 +93,15 @@ class Mimic(Attack, name="mimic"):
     The copies are honest updates, but one client counts as many. The paper copies a fixed client after some rounds of
     learning the direction. Here cohorts change, so the client is chosen in each step, from the inner products of the honest
     updates.
+
+    Example:
+        >>> import torch, turnout as to
+        >>> from turnout.core.updates import Dense
+        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> updates = Dense(torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 0.0]]))
+        >>> honest = Honest(updates, rows=torch.tensor([0, 1]), num_attackers=1, direction=lambda update: update)
+        >>> to.behaviour.Mimic().forged(honest).tolist()
+        [1.0, 2.0]
 
     Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR 2022.
     """
@@ -104,6 +131,17 @@ class WorstCase(Attack, name="worst_case"):
 
     Raises:
         ConfigurationError: if the aggregation has a state, which the trials would change.
+
+    Example:
+        >>> import torch, turnout as to
+        >>> from turnout.core.updates import Dense
+        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> rows = torch.tensor([[1.0, 2.0], [3.0, 2.0]])
+        >>> median = lambda update: torch.cat([rows, update[None].float()]).median(dim=0).values
+        >>> honest = Honest(Dense(torch.cat([rows, rows[:1]])), torch.tensor([0, 1]), num_attackers=1, direction=median)
+        >>> update = to.behaviour.WorstCase().forged(honest)
+        >>> median(update).tolist()  # the honest mean is [2, 2]
+        [3.0, 2.0]
 
     Reference: Shejwalkar and Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and defenses for
     federated learning", NDSS 2021, with the same halving of steps.
@@ -156,6 +194,11 @@ def line_search(value: Callable[[float], float], evaluations: int) -> float:
 @dataclass(frozen=True)
 class LabelFlipping(Attack, name="label_flipping"):
     """Train on labels ``C - 1 - y`` in place of y, and send the resulting update unchanged.
+
+    Example:
+        >>> import torch, turnout as to
+        >>> to.behaviour.LabelFlipping().poisoned(torch.tensor([0, 1, 9]), 10).tolist()
+        [9, 8, 0]
 
     Reference: Fang et al., "Local model poisoning attacks to Byzantine-robust federated learning", USENIX Security 2020.
     """

@@ -94,6 +94,11 @@ class Byzantine(Attack, name="byzantine"):
     Raises:
         ConfigurationError: if a number is out of range, or the attack changes nothing.
 
+    Example:
+        >>> import turnout as to
+        >>> to.behaviour.Byzantine(fraction=0.2).bind(num_clients=10).attackers.nonzero()[0].tolist()
+        [6, 8]
+
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
@@ -136,19 +141,37 @@ class Byzantine(Attack, name="byzantine"):
 
 @Attack.family.register
 def sign_flipping(fraction: float = 0.1) -> Byzantine:
-    """Byzantine clients that send the negative of their update."""
+    """Byzantine clients that send the negative of their update.
+
+    Example:
+        >>> import turnout as to
+        >>> to.behaviour.sign_flipping(fraction=0.2)
+        Byzantine(fraction=0.2, inflation=0.0, noise=0.0, scale=-1.0)
+    """
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=-1.0)
 
 
 @Attack.family.register
 def scaled_updates(fraction: float = 0.1, scale: float = 10.0) -> Byzantine:
-    """Byzantine clients that send a multiple of their update."""
+    """Byzantine clients that send a multiple of their update.
+
+    Example:
+        >>> import turnout as to
+        >>> to.behaviour.scaled_updates(scale=5.0)
+        Byzantine(fraction=0.1, inflation=0.0, noise=0.0, scale=5.0)
+    """
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=scale)
 
 
 @Attack.family.register
 def random_updates(fraction: float = 0.1) -> Byzantine:
-    """Byzantine clients that send Gaussian noise of the length of their update."""
+    """Byzantine clients that send Gaussian noise of the length of their update.
+
+    Example:
+        >>> import turnout as to
+        >>> to.behaviour.random_updates()
+        Byzantine(fraction=0.1, inflation=0.0, noise=1.0, scale=0.0)
+    """
     return Byzantine(fraction, inflation=0.0, noise=1.0, scale=0.0)
 
 

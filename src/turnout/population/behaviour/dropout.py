@@ -25,6 +25,13 @@ class Dropout:
 
     Raises:
         ConfigurationError: if numbers are out of range, or if both are 0.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> clients = np.arange(1000)
+        >>> deaths = to.behaviour.Dropout(hazard=0.01).bind(seed=0).deaths(clients, 0 * clients, seconds=np.full(1000, 10.0))
+        >>> float(np.isfinite(deaths).mean())  # 1 - exp(-0.1) = 0.095
+        0.099
     """
 
     probability: float = 0.0

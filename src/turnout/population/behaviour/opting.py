@@ -29,6 +29,13 @@ class Opting:
         split: the clients' ``"train"`` or ``"test"`` examples on which the model is evaluated; the paper does not say which.
             Clients without test examples use their training examples.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> from turnout.population.behaviour.opting import Pool
+        >>> pool, content = Pool(to.behaviour.Opting(mandatory_rounds=2), num_clients=3), np.array([True, False, True])
+        >>> [pool.members(round, lambda: content).tolist() for round in (1, 2)]
+        [[True, True, True], [True, False, True]]
+
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 

@@ -33,6 +33,13 @@ class Group:
 
     Raises:
         ConfigurationError: if a share or bandwidth is not > 0, an option is not a delay, or a group is empty.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> groups = (to.speed.Group(2, compute=to.delay.Constant(1)), to.speed.Group(1, compute=to.delay.Constant(10)))
+        >>> bound = to.speed.Speed(per="task", groups=groups).bind(num_clients=3)
+        >>> bound.seconds(np.arange(3), tasks=np.zeros(3, dtype=int)).compute.tolist()
+        [1.0, 1.0, 10.0]
     """
 
     share: float = 1.0
@@ -131,6 +138,12 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
     Raises:
         ConfigurationError: if the file is of another kind, or columns are unknown.
         DataError: if a file is missing or damaged, or a cell is not a number in range.
+
+    Example:
+        >>> import turnout as to
+        >>> phones = {"fast": {"seconds_per_step": 0.1, "share": 3}, "slow": {"seconds_per_step": 2.0}}
+        >>> [(group.name, group.share, group.compute.seconds) for group in to.speed.device_profiles(phones)]
+        [('fast', 3.0, 0.1), ('slow', 1.0, 2.0)]
     """
     if isinstance(table, Mapping):
         what, names, rows = "device profiles", list(table), list(table.values())

@@ -34,6 +34,12 @@ class RecordedSpeed(SpeedModel, name="recorded"):
         DataError: if a file is missing or unreadable, a row is not a client number and finite seconds >= 0, a total
             duration is 0, or a client has no rows. Rows are checked when the object is made, and files when it is
             bound.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.speed.RecordedSpeed(((0, 2.0), (0, 3.0), (1, 9.0))).bind(num_clients=2)
+        >>> [bound.seconds(np.arange(2), tasks=np.full(2, task)).compute.tolist() for task in range(3)]
+        [[2.0, 9.0], [3.0, 9.0], [2.0, 9.0]]
     """
 
     table: str | tuple[tuple[float, ...], ...]
