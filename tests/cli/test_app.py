@@ -68,16 +68,16 @@ def examples(epilog: str) -> list[list[str]]:
 
 
 def test_example_settings_are_valid() -> None:
-    for words in examples(run.EPILOG):
+    for words in examples(run.run.epilog):
         Settings.of(*(layers.override(word) for word in words if re.match(r"[a-z_.]+=", word)))
-    for words in examples(compare.EPILOG):
+    for words in examples(compare.compare.epilog):
         names = [w for w in words[2:] if re.fullmatch(r"[a-z_]+", w)]
         found = Layers.of([layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)] or [{}], names)
         assert [found.settings(name).name for name in names] == names
 
 
 def test_example_reproductions_exist() -> None:
-    named = [words for words in examples(reproduce.EPILOG) if words[2:]]
+    named = [words for words in examples(reproduce.reproduce.epilog) if words[2:]]
     assert named
     for words in named:
         made = load(words[2], ROOT / "reproductions")
@@ -88,7 +88,7 @@ def test_example_reproductions_exist() -> None:
 
 
 def test_example_grids_are_valid() -> None:
-    for words in examples(sweep.EPILOG):
+    for words in examples(sweep.sweep.epilog):
         axes = [words[i + 1] for i, word in enumerate(words) if word == "--grid"]
         found = grid_of([], axes)
         assert corners(space_of(found)) if "--trials" in words else points(found)

@@ -13,11 +13,11 @@ from turnout.cli.command import application, examples
 from turnout.cli.commands import compare, data, export, listing, predict, report, run, sweep
 from turnout.version import __version__
 
-EPILOG = examples("""
-turnout run --algorithm fedau --data digits
-turnout compare fedau average_participating --seeds 3
-turnout list algorithms
-""")
+EPILOG = examples(
+    "turnout run --algorithm fedau --data digits",
+    "turnout compare fedau average_participating --seeds 3",
+    "turnout list algorithms",
+)
 GROUP = "turnout.commands"
 """The group of entry points of the modules that add further commands, each with a function ``add_to(app)``."""
 

@@ -1,4 +1,4 @@
-"""Declare commands: a dataclass of options, examples for the help, and a function."""
+"""Declare commands: a dataclass of options, and a function whose docstring is the help, with examples."""
 
 from __future__ import annotations
 
@@ -59,9 +59,22 @@ def options(kind: type[Options]) -> type[Options]:
     return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
 
 
-def examples(commands: str, *notes: str) -> str:
-    """Return the epilog of a command's help: example commands, one per line, and paragraphs."""
-    return "\n\n".join(["[bold]Examples[/bold]", *commands.strip().splitlines(), *notes])
+def examples(*paragraphs: str) -> str:
+    """Return the epilog of a help: a heading, example commands, and notes."""
+    return "\n\n".join(["[bold]Examples[/bold]", *paragraphs])
+
+
+def _help_of(documentation: str) -> tuple[str, str]:
+    """Return the help and the epilog of a command, from the docstring of its function.
+
+    The epilog is the section ``Examples``: an indented line is a command, and other paragraphs are notes.
+    """
+    text, _, section = inspect.cleandoc(documentation).partition("\n\nExamples:\n")
+    paragraphs: list[str] = []
+    for block in section.split("\n\n"):
+        lines = [line.strip() for line in block.splitlines()]
+        paragraphs += lines if block.startswith(" ") else [" ".join(lines)]
+    return text, examples(*paragraphs)
 
 
 def application(name: str, text: str, epilog: str, kind: type[TyperGroup] = TyperGroup) -> typer.Typer:
@@ -132,17 +145,15 @@ class Command:
         app.command(name, cls=_WithSuggestions, epilog=self.epilog)(self.function)
 
 
-def command(
-    kind: type[Options], epilog: str, *, computes: bool = True
-) -> Callable[[Callable[[Options], None]], Command]:
+def command(kind: type[Options], *, computes: bool = True) -> Callable[[Callable[[Options], None]], Command]:
     """Return a decorator that makes a command of a function of a dataclass of options.
 
-    Typer reads one parameter for each field of the dataclass from the signature. Errors of the function become a line and an
+    Typer reads one parameter for each field of the dataclass from the signature. The help is the docstring of the function,
+    which ends in a section ``Examples``. Errors of the function become a line and an
     exit code (`guarded`).
 
     Args:
         kind: a class made by `options`, with fields made by `option` and `argument`.
-        epilog: a result of `examples`.
         computes: False for a command that needs no PyTorch, whose import takes seconds.
     """
 
@@ -160,7 +171,8 @@ def command(
             )
             for field in fields(kind)  # type: ignore[arg-type]
         ]
-        with_parameters.__name__, with_parameters.__doc__ = function.__name__, function.__doc__
+        with_parameters.__doc__, epilog = _help_of(function.__doc__ or "")
+        with_parameters.__name__ = function.__name__
         with_parameters.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         with_parameters.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return Command(guarded(with_parameters, computes=computes), epilog)

@@ -7,25 +7,10 @@ from typing import Any
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.command import argument, command, option, options
 from turnout.cli.groups import OUTCOME, ExperimentOptions, PreviewOptions, folder_option, names_of, seeds_option
 from turnout.cli.runs_options import RunsOptions
 from turnout.core.checks import counted
-
-EPILOG = examples(
-    """
-turnout compare fedau average_participating average_all --seeds 5 --rounds 300
-turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10
-turnout compare fedau fedau_inf fedau_inf.algorithm=fedau fedau_inf.cutoff=none
-turnout compare fedavg average_participating --to-accuracy 0.8
-turnout compare examples/patient.py:patient fedstaleweight fedbuff
-turnout compare --config examples/demo.toml --jobs 2
-turnout compare fedau average_all --rounds 300 --seeds 5 --tune 100000
-turnout compare --config examples/demo.toml --on slurm:partition=cpu,time=60 --folder /shared/demo
-""",
-    "The same command resumes where it was stopped, and does not repeat finished runs. Several instances, also on several "
-    "machines that share the folder, divide the runs among themselves: turnout status FOLDER.",
-)
 
 
 @options
@@ -49,11 +34,24 @@ class CompareOptions(PreviewOptions, RunsOptions, ExperimentOptions):
     )  # fmt: skip
 
 
-@command(CompareOptions, EPILOG)
+@command(CompareOptions)
 def compare(options: CompareOptions) -> None:
     """Compare algorithms over several seeds: a table of means and standard deviations, and a report.
 
     For each seed, all algorithms have the same clients, data, initial model and participation.
+
+    Examples:
+        turnout compare fedau average_participating average_all --seeds 5 --rounds 300
+        turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10
+        turnout compare fedau fedau_inf fedau_inf.algorithm=fedau fedau_inf.cutoff=none
+        turnout compare fedavg average_participating --to-accuracy 0.8
+        turnout compare examples/patient.py:patient fedstaleweight fedbuff
+        turnout compare --config examples/demo.toml --jobs 2
+        turnout compare fedau average_all --rounds 300 --seeds 5 --tune 100000
+        turnout compare --config examples/demo.toml --on slurm:partition=cpu,time=60 --folder /shared/demo
+
+    The same command resumes where it was stopped, and does not repeat finished runs. Several instances, also on several
+    machines that share the folder, divide the runs among themselves: turnout status FOLDER.
     """
     from turnout.cli import runs, tune
     from turnout.cli.compare import conclude, planned

@@ -20,24 +20,11 @@ if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
     from turnout.population import Availability, BoundAvailability
 
-EPILOG = examples("""
-turnout data list
-turnout data fetch mnist
-turnout data show digits alpha=0.3 num_clients=20
-""")
-LIST_EPILOG = examples("turnout data list --directory /data")
-FETCH_EPILOG = examples("""
-turnout data fetch mnist
-turnout data fetch cifar10 --directory /data
-TURNOUT_DATA=/data turnout run --data cifar10
-""")
-SHOW_EPILOG = examples("""
-turnout data show digits
-turnout data show mnist alpha=0.3 num_clients=20 --output who.svg
-turnout data show digits partition=classes_per_client k=3 client_test_fraction=0.2
-turnout data show digits --availability flash availability.available=battery_50
-turnout data show digits --availability diurnal availability.correlated_with_labels=0.1
-""")
+EPILOG = examples(
+    "turnout data list",
+    "turnout data fetch mnist",
+    "turnout data show digits alpha=0.3 num_clients=20",
+)
 
 _DAYS, _ROUNDS = 6, 500
 """Length of a plot of availability: in days if rounds have a length, else in rounds."""
@@ -81,9 +68,13 @@ class ShowOptions(DirectoryOption):
     )
 
 
-@command(DirectoryOption, LIST_EPILOG)
+@command(DirectoryOption)
 def catalog(options: DirectoryOption) -> None:
-    """List the data sets, and where they are on this machine."""
+    """List the data sets, and where they are on this machine.
+
+    Examples:
+        turnout data list --directory /data
+    """
     from turnout.data.catalog import inventory
 
     table = Table(box=SIMPLE_HEAD)
@@ -94,17 +85,31 @@ def catalog(options: DirectoryOption) -> None:
     show(table)
 
 
-@command(FetchOptions, FETCH_EPILOG)
+@command(FetchOptions)
 def fetch(options: FetchOptions) -> None:
-    """Download a data set and verify its checksums; an interrupted download is resumed."""
+    """Download a data set and verify its checksums; an interrupted download is resumed.
+
+    Examples:
+        turnout data fetch mnist
+        turnout data fetch cifar10 --directory /data
+        TURNOUT_DATA=/data turnout run --data cifar10
+    """
     from turnout.data.fetch import fetch as download
 
     typer.echo(str(download(options.name, options.directory, force=options.force)))
 
 
-@command(ShowOptions, SHOW_EPILOG)
+@command(ShowOptions)
 def show_data(options: ShowOptions) -> None:
-    """Show the data of each client, or the availability of clients: a table here, and a plot in a file."""
+    """Show the data of each client, or the availability of clients: a table here, and a plot in a file.
+
+    Examples:
+        turnout data show digits
+        turnout data show mnist alpha=0.3 num_clients=20 --output who.svg
+        turnout data show digits partition=classes_per_client k=3 client_test_fraction=0.2
+        turnout data show digits --availability flash availability.available=battery_50
+        turnout data show digits --availability diurnal availability.correlated_with_labels=0.1
+    """
     from turnout.reporting.page import save_figure
 
     settings = _settings(options)

@@ -6,22 +6,8 @@ from pathlib import Path
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.command import argument, command, option, options, switch
 from turnout.core.checks import counted
-
-EPILOG = examples(
-    """
-turnout export runs/fedau-digits-0 model.safetensors
-turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
-turnout export runs/fedau-digits-0 model.pt
-turnout export runs/fedau-digits-0 model.onnx --card
-turnout export runs/fedau-digits-0 model.pte
-turnout export runs/fedex_lora-instructions-0 adapter --format peft
-""",
-    "[bold]In Python, without turnout[/bold]",
-    "from safetensors.torch import load_file",
-    'model.load_state_dict(load_file("model.safetensors"))',
-)
 
 
 @options
@@ -37,9 +23,23 @@ class ExportOptions:
     card: bool = switch("Write model-card.md beside the file.", "--card")
 
 
-@command(ExportOptions, EPILOG)
+@command(ExportOptions)
 def export(options: ExportOptions) -> None:
-    """Write the model of a run as safetensors or .pt for torch, as verified ONNX or ExecuTorch, or as an adapter for peft."""
+    """Write the model of a run as safetensors or .pt for torch, as verified ONNX or ExecuTorch, or as an adapter for peft.
+
+    Examples:
+        turnout export runs/fedau-digits-0 model.safetensors
+        turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
+        turnout export runs/fedau-digits-0 model.pt
+        turnout export runs/fedau-digits-0 model.onnx --card
+        turnout export runs/fedau-digits-0 model.pte
+        turnout export runs/fedex_lora-instructions-0 adapter --format peft
+
+    [bold]In Python, without turnout[/bold]
+
+        from safetensors.torch import load_file
+        model.load_state_dict(load_file("model.safetensors"))
+    """
     from turnout.result import load
 
     result = load(options.folder)

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli.command import argument, command, examples, options
+from turnout.cli.command import argument, command, options
 from turnout.cli.console import show
 from turnout.core.checks import known_name
 
@@ -46,11 +46,6 @@ USAGE: Mapping[str, str] = {
 }
 """Families, and the syntax for their members; `turnout.cli.names.LISTED` has the members of all but the last."""
 
-EPILOG = examples("""
-turnout list
-turnout list algorithms
-""")
-
 
 @options
 class ListOptions:
@@ -62,9 +57,14 @@ class ListOptions:
     )  # fmt: skip
 
 
-@command(ListOptions, EPILOG)
+@command(ListOptions)
 def listing(options: ListOptions) -> None:
-    """List algorithms, models, data sets and all other pieces, with their options and defaults."""
+    """List algorithms, models, data sets and all other pieces, with their options and defaults.
+
+    Examples:
+        turnout list
+        turnout list algorithms
+    """
     for kind in USAGE if options.kind is None else [known_name("kind", options.kind, USAGE)]:
         show(table_of(kind))
 

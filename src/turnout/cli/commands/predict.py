@@ -6,12 +6,7 @@ from pathlib import Path
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options, switch
-
-EPILOG = examples("""
-turnout predict runs/fedavg-patients-0 new.csv
-turnout predict runs/fedavg-patients-0 new.csv --probabilities -o predicted.csv
-""")
+from turnout.cli.command import argument, command, option, options, switch
 
 
 @options
@@ -25,9 +20,14 @@ class PredictOptions:
     output: Path | None = option("Output file in CSV; by default it is printed.", "FILE", None, "--output", "-o")
 
 
-@command(PredictOptions, EPILOG)
+@command(PredictOptions)
 def predict(options: PredictOptions) -> None:
-    """Predict the class or the number of each row of a table by the model of a run, as CSV."""
+    """Predict the class or the number of each row of a table by the model of a run, as CSV.
+
+    Examples:
+        turnout predict runs/fedavg-patients-0 new.csv
+        turnout predict runs/fedavg-patients-0 new.csv --probabilities -o predicted.csv
+    """
     import csv
     import io
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turnout.cli.command import REQUIRED, argument, command, examples, option, options
+from turnout.cli.command import REQUIRED, argument, command, option, options
 from turnout.cli.console import say, show
 from turnout.cli.groups import CodeOption
 from turnout.core.checks import ConfigurationError, TurnoutError, known_name
@@ -19,22 +19,6 @@ from turnout.core.display import printable
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
     from turnout.results.records import RunRecord
-
-REPORT_EPILOG = examples("""
-turnout report runs/demo
-turnout report runs/fedau-digits-0 runs/mifa-digits-0 --output fedau-or-mifa.html
-turnout report slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2
-""")
-TABLE_EPILOG = examples("""
-turnout table runs/demo
-turnout table runs/demo --format latex --columns test_accuracy,client_test_worst --output results.tex
-turnout table slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2 --format csv
-""")
-PLOT_EPILOG = examples("""
-turnout plot runs/demo --output accuracy.pdf
-turnout plot runs/demo --what test_loss --output loss.svg
-turnout plot runs/demo --what clients --output clients.png --dpi 300
-""")
 
 
 @options
@@ -100,9 +84,15 @@ class PlotOptions(FinishedRuns):
     dpi: int = option("Dots per inch of a PNG.", None, 200, min=1)
 
 
-@command(ReportOptions, REPORT_EPILOG)
+@command(ReportOptions)
 def report(options: ReportOptions) -> None:
-    """Write a self-contained HTML file with the tables and figures of finished runs."""
+    """Write a self-contained HTML file with the tables and figures of finished runs.
+
+    Examples:
+        turnout report runs/demo
+        turnout report runs/fedau-digits-0 runs/mifa-digits-0 --output fedau-or-mifa.html
+        turnout report slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2
+    """
     from turnout.cli.tune import lines_in
     from turnout.reporting.report import write_report
     from turnout.results.table import comparison, rich_tables
@@ -117,9 +107,15 @@ def report(options: ReportOptions) -> None:
     typer.echo(f"report: {path}")
 
 
-@command(TableOptions, TABLE_EPILOG)
+@command(TableOptions)
 def table(options: TableOptions) -> None:
-    """Write a table of finished runs: mean and spread over seeds, and a paired t-test against the first algorithm."""
+    """Write a table of finished runs: mean and spread over seeds, and a paired t-test against the first algorithm.
+
+    Examples:
+        turnout table runs/demo
+        turnout table runs/demo --format latex --columns test_accuracy,client_test_worst --output results.tex
+        turnout table slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2 --format csv
+    """
     from turnout.record.storage import replace_files
 
     known_name("format", options.format, ("latex", "csv", "markdown", "html"))
@@ -132,9 +128,15 @@ def table(options: TableOptions) -> None:
         typer.echo(f"table: {options.output}")
 
 
-@command(PlotOptions, PLOT_EPILOG)
+@command(PlotOptions)
 def plot(options: PlotOptions) -> None:
-    """Plot finished runs in one figure: means over seeds, and bands of one standard deviation."""
+    """Plot finished runs in one figure: means over seeds, and bands of one standard deviation.
+
+    Examples:
+        turnout plot runs/demo --output accuracy.pdf
+        turnout plot runs/demo --what test_loss --output loss.svg
+        turnout plot runs/demo --what clients --output clients.png --dpi 300
+    """
     from turnout.reporting.page import save_figure
     from turnout.reporting.plot import plot as draw
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turnout.cli.command import command, examples, option, options
+from turnout.cli.command import command, option, options
 from turnout.cli.console import show
 from turnout.cli.groups import (
     SETTINGS,
@@ -23,18 +23,6 @@ from turnout.cli.groups import (
 
 if TYPE_CHECKING:
     from turnout.cli.settings import Settings
-
-EPILOG = examples("""
-turnout run --algorithm fedau --data digits --rounds 500
-turnout run --algorithm fedvarp --availability bernoulli availability.mean=0.3 local.lr=0.05
-turnout run --data mnist --model mlp model.hidden=64,30 data.alpha=0.3 data.num_clients=50
-turnout run 'local.lr={kind="halving", initial=0.1, start=200, every=100}' also.prox.mu=0.01
-turnout run --config examples/demo.toml --algorithm mifa --seed 1
-turnout run --track tensorboard --track mlflow
-turnout run --algorithm mifa --print-config > mifa.toml
-turnout run --resume runs/fedau-digits-0 --rounds 1000
-torchrun --nproc-per-node 2 -m turnout run --algorithm fedau --data digits
-""")
 
 
 @options
@@ -52,13 +40,24 @@ class RunOptions(WatchedOptions, PreviewOptions, CodeOption, ThreadsOption, Expe
     track: list[str] | None = option("Log to tensorboard, wandb, mlflow or trackio; repeatable.", "NAME")
 
 
-@command(RunOptions, EPILOG)
+@command(RunOptions)
 def run(options: RunOptions) -> None:
     """Train a model with partial participation of clients, and print its accuracy.
 
     The default settings are FedAU on digits, with 100 non-IID clients and Markov availability.
 
     Processes that torchrun starts train one model together, and divide every cohort among themselves.
+
+    Examples:
+        turnout run --algorithm fedau --data digits --rounds 500
+        turnout run --algorithm fedvarp --availability bernoulli availability.mean=0.3 local.lr=0.05
+        turnout run --data mnist --model mlp model.hidden=64,30 data.alpha=0.3 data.num_clients=50
+        turnout run 'local.lr={kind="halving", initial=0.1, start=200, every=100}' also.prox.mu=0.01
+        turnout run --config examples/demo.toml --algorithm mifa --seed 1
+        turnout run --track tensorboard --track mlflow
+        turnout run --algorithm mifa --print-config > mifa.toml
+        turnout run --resume runs/fedau-digits-0 --rounds 1000
+        torchrun --nproc-per-node 2 -m turnout run --algorithm fedau --data digits
     """
     from turnout.cli.dry_run import planned, table_of
     from turnout.cli.print_config import completed, toml

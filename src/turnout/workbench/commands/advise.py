@@ -7,23 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.command import argument, command, option, options, switch
 
 if TYPE_CHECKING:
     import numpy as np
 
     from turnout.workbench.advise.trials import Stage, Trial
     from turnout.workbench.benchmark.cells import Cell
-
-EPILOG = examples(
-    """
-turnout advise runs/fedau-digits
-turnout advise trace.csv --try
-turnout advise trace.csv --config mine.toml
-turnout advise --availability markov
-""",
-    "A trace is a CSV or Parquet file with the columns client, from and to, in rounds.",
-)
 
 
 @options
@@ -43,12 +33,20 @@ class AdviseOptions:
     )
 
 
-@command(AdviseOptions, EPILOG)
+@command(AdviseOptions)
 def advise(options: AdviseOptions) -> None:
     """Measure participation, name the nearest cells of the benchmark and the rules that led there.
 
     With --try or --config, the three leading rules run on the trace over eight seeds, and one is recommended only if it is
     significantly better than the plain mean. Measuring needs no labels.
+
+    Examples:
+        turnout advise runs/fedau-digits
+        turnout advise trace.csv --try
+        turnout advise trace.csv --config mine.toml
+        turnout advise --availability markov
+
+    A trace is a CSV or Parquet file with the columns client, from and to, in rounds.
     """
     from turnout.workbench.advise.advice import leaders, nearest, standing
     from turnout.workbench.advise.participation import Participation

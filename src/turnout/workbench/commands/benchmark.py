@@ -8,23 +8,10 @@ import typer
 
 from turnout.cli.command import argument, command, examples, option, options
 
-EPILOG = examples("""
-turnout benchmark run fedau
-turnout benchmark show
-""")
-RUN_EPILOG = examples(
-    """
-turnout benchmark run fedau --jobs 2
-turnout benchmark run rules.py:patient --output patient.json
-""",
-    "The same command resumes where it was stopped.",
+EPILOG = examples(
+    "turnout benchmark run fedau",
+    "turnout benchmark show",
 )
-SHOW_EPILOG = examples("""
-turnout benchmark show
-turnout benchmark show patient.json --output table.html
-""")
-CHECK_EPILOG = examples("turnout benchmark check patient.json")
-SUBMIT_EPILOG = examples("turnout benchmark submit patient.json")
 ROWS = Path("src/turnout/workbench/benchmark/rows")
 """The folder of the published rows in a clone."""
 
@@ -56,9 +43,16 @@ class RowOptions:
     seed: int = option("Draw of the run that is computed again.", "N", 0)
 
 
-@command(RunOptions, RUN_EPILOG)
+@command(RunOptions)
 def run(options: RunOptions) -> None:
-    """Tune a rule in each cell, run five seeds, and write its row and a page with all rows."""
+    """Tune a rule in each cell, run five seeds, and write its row and a page with all rows.
+
+    Examples:
+        turnout benchmark run fedau --jobs 2
+        turnout benchmark run rules.py:patient --output patient.json
+
+    The same command resumes where it was stopped.
+    """
     from turnout.cli.user_code import short
     from turnout.core.checks import count
     from turnout.workbench.benchmark.cells import Version
@@ -74,9 +68,14 @@ def run(options: RunOptions) -> None:
         _write_page([*others, row], options.tier, path.with_suffix(".html"))
 
 
-@command(ShowOptions, SHOW_EPILOG)
+@command(ShowOptions)
 def show(options: ShowOptions) -> None:
-    """Write a page with the published rows, and with further ones."""
+    """Write a page with the published rows, and with further ones.
+
+    Examples:
+        turnout benchmark show
+        turnout benchmark show patient.json --output table.html
+    """
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.rows import load, published
 
@@ -85,18 +84,26 @@ def show(options: ShowOptions) -> None:
     _write_page([*others, *own], options.tier, options.output)
 
 
-@command(RowOptions, CHECK_EPILOG)
+@command(RowOptions)
 def check(options: RowOptions) -> None:
-    """Compute a random run of a row again, and compare the figures: bit for bit on the same kind of machine."""
+    """Compute a random run of a row again, and compare the figures: bit for bit on the same kind of machine.
+
+    Examples:
+        turnout benchmark check patient.json
+    """
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.rows import check, load
 
     typer.echo(check(load(options.row), Version.read(), options.seed))
 
 
-@command(RowOptions, SUBMIT_EPILOG)
+@command(RowOptions)
 def submit(options: RowOptions) -> None:
-    """Check a row, and write the file that a pull request adds to the published rows."""
+    """Check a row, and write the file that a pull request adds to the published rows.
+
+    Examples:
+        turnout benchmark submit patient.json
+    """
     from turnout.core.checks import ConfigurationError
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.rows import check, load, save

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import os
 
-from turnout.cli.command import command, examples
+from turnout.cli.command import command
 from turnout.cli.console import show
 from turnout.workbench.reproduction.options import ReproduceOptions
 
-EPILOG = examples(
-    """
-turnout reproduce
-turnout reproduce fedau/digits
-turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2
-turnout reproduce fedstaleweight/figure-2 --algorithms fedstaleweight,fedbuff
-turnout reproduce folb/table-1 --seeds 3 --rounds 50 local.lr=0.03 fedprox.mu=0.1
-turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
-""",
-    "The same command resumes where it was stopped, and does not repeat finished runs.",
-)
 
-
-@command(ReproduceOptions, EPILOG)
+@command(ReproduceOptions)
 def reproduce(options: ReproduceOptions) -> None:
     """Reproduce a table or figure of a paper, and check the paper's claims.
 
     Prints the paper's figures beside medians and quartiles over seeds; writes report.html, results.csv and findings.json.
     Without a name, lists all declarations.
+
+    Examples:
+        turnout reproduce
+        turnout reproduce fedau/digits
+        turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2
+        turnout reproduce fedstaleweight/figure-2 --algorithms fedstaleweight,fedbuff
+        turnout reproduce folb/table-1 --seeds 3 --rounds 50 local.lr=0.03 fedprox.mu=0.1
+        turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
+
+    The same command resumes where it was stopped, and does not repeat finished runs.
     """
     from turnout.workbench.reproduction.declaration import Drawing
     from turnout.workbench.reproduction.reading import load

@@ -14,19 +14,11 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.command import argument, command, option, options, switch
 from turnout.cli.console import say, show
 from turnout.cli.errors import RunFailed
 from turnout.cli.groups import SETTINGS, AlgorithmOption, ExperimentOptions, ThreadsOption
 from turnout.core.checks import ConfigurationError, count, known_name
-
-EPILOG = examples("""
-turnout speed
-turnout speed W2 W3 --rounds 200
-turnout speed W1 --cohort 100 --engine one_by_one --json
-turnout speed --algorithm fedau --data digits --rounds 50 local.steps=20
-turnout speed --config examples/demo.toml --algorithm fedau
-""")
 
 _FIGURES = {
     "client_updates_per_s": "client updates per second",
@@ -37,7 +29,7 @@ _FIGURES = {
     "cohort": "cohort",
     "stages_s": "data, training, server, evaluation, s",
     "peak_rss_mb": "peak memory, MB",
-    "data_mb": "of which examples, MB",
+    "data_mb": "of which MB",
     "gflop_per_update": "GFLOP per update",
     "gflops": "GFLOP/s",
     "matrix_gflops": "peak of a matrix product, GFLOP/s",
@@ -87,13 +79,20 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
         return names or ([] if of_experiment else list(WORKLOADS))
 
 
-@command(SpeedOptions, EPILOG)
+@command(SpeedOptions)
 def speed(options: SpeedOptions) -> None:
     """Time rounds: updates per second, seconds in each stage, memory, and the utilization of the machine.
 
     Workloads have random data, the same on which other simulators were timed. W1 a CNN, W2 logistic regression, W3 an MLP and
     W4 a character LSTM are federated averaging with cohorts of one size; W5 is FedAU on unequal clients that participate by
     chance. Results of an experiment are not saved.
+
+    Examples:
+        turnout speed
+        turnout speed W2 W3 --rounds 200
+        turnout speed W1 --cohort 100 --engine one_by_one --json
+        turnout speed --algorithm fedau --data digits --rounds 50 local.steps=20
+        turnout speed --config examples/demo.toml --algorithm fedau
     """
     from turnout.cli import layers
     from turnout.cli.run import one_algorithm

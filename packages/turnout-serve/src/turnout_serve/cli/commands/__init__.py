@@ -15,6 +15,6 @@ def add_to(app: typer.Typer) -> None:
         surveys.query, replay.replay,
     ):  # fmt: skip
         command.add_to(app)
-    protocol = application("protocol", "Tools for clients in other languages.", conform.VECTORS_EPILOG)
+    protocol = application("protocol", "Tools for clients in other languages.", conform.vectors.epilog)
     conform.vectors.add_to(protocol)
     app.add_typer(protocol)

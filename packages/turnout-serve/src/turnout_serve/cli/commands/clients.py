@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli.command import argument, command, examples, options
+from turnout.cli.command import argument, command, options
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
@@ -18,15 +18,6 @@ from turnout_serve.cli.administrator import AdministratorOptions
 if TYPE_CHECKING:
     from turnout_serve.client.administrator import Administrator
 
-EPILOG = examples("""
-turnout clients runs/served
-turnout clients runs/served name 3 'Ward 4'
-turnout clients runs/served ban 3 'sends noise'
-turnout clients runs/served unban 3
-turnout clients runs/served remove 3
-turnout clients https://federation.example --token admin.token codes add 5
-turnout clients runs/served codes withdraw all
-""")
 
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
 
@@ -46,12 +37,21 @@ class ClientsOptions(AdministratorOptions):
     )  # fmt: skip
 
 
-@command(ClientsOptions, EPILOG, computes=False)
+@command(ClientsOptions, computes=False)
 def clients(options: ClientsOptions) -> None:
     """List, name, ban or remove the clients of a running server, and manage one-time codes.
 
     A banned client receives the reason and loses its task. The token of a removed client becomes invalid; the client may
     enroll again as a new one.
+
+    Examples:
+        turnout clients runs/served
+        turnout clients runs/served name 3 'Ward 4'
+        turnout clients runs/served ban 3 'sends noise'
+        turnout clients runs/served unban 3
+        turnout clients runs/served remove 3
+        turnout clients https://federation.example --token admin.token codes add 5
+        turnout clients runs/served codes withdraw all
     """
     request = request_of(options.action or [])
     codes = codes_in(Path(options.run))

@@ -6,16 +6,9 @@ from pathlib import Path
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.command import argument, command, option, options, switch
 from turnout.cli.errors import RunFailed
 from turnout.core.extras import imported
-
-EPILOG = examples("""
-turnout conform 'node turnout.js {url} --data {data} --state {state}'
-turnout conform 'turnout join {url} --data {python} --state {state}'
-turnout conform --free './client {url} {data}'
-""")
-VECTORS_EPILOG = examples("turnout protocol vectors vectors")
 
 
 @options
@@ -37,12 +30,17 @@ class VectorsOptions:
     folder: Path = argument("Output folder; it is created.", "DIR")
 
 
-@command(ConformOptions, EPILOG)
+@command(ConformOptions)
 def conform(options: ConformOptions) -> None:
     """Test a client against a server that injects faults, and print the rules of docs/protocol.md that it violates.
 
     The server drops requests and responses, damages models, repeats reports, responds with 409, 410, 422, 426, 429, 500 and
     503, and restarts; the client is killed. The exit code is 1 if a rule is violated.
+
+    Examples:
+        turnout conform 'node turnout.js {url} --data {data} --state {state}'
+        turnout conform 'turnout join {url} --data {python} --state {state}'
+        turnout conform --free './client {url} {data}'
     """
     from turnout.core.checks import positive
     from turnout_serve.cli.conform import trial_of
@@ -60,9 +58,13 @@ def conform(options: ConformOptions) -> None:
         raise RunFailed(f"{violated} rules of the protocol are violated")
 
 
-@command(VectorsOptions, VECTORS_EPILOG)
+@command(VectorsOptions)
 def vectors(options: VectorsOptions) -> None:
-    """Write test vectors of the protocol: exchanges, random numbers, minibatches, updates, and messages of a secure sum."""
+    """Write test vectors of the protocol: exchanges, random numbers, minibatches, updates, and messages of a secure sum.
+
+    Examples:
+        turnout protocol vectors vectors
+    """
     imported("cryptography", "turnout protocol vectors", ".[secure]")
     from turnout_serve.cli.conform import models_of, secure_of, surveys_of
     from turnout_serve.conform.vectors import write

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.command import argument, command, option, options
 from turnout.cli.console import say
 from turnout.cli.errors import RunFailed
 from turnout.cli.groups import ThreadsOption
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from turnout_serve.client.newcomer import Newcomer
     from turnout_serve.client.session import Client
     from turnout_serve.client.state import ClientState
-
-EPILOG = examples("""
-turnout join https://federation.example:8470 --data mine.py:examples --state ~/.turnout
-turnout join http://127.0.0.1:8470 --data digits --client 7
-turnout join https://federation.example --data mine.py:examples --share participation,scalars,updates --code CODE
-turnout join https://federation.example --data mine.py:examples --log sent.jsonl
-turnout join --inspect sent.jsonl
-""")
 
 
 @options
@@ -99,11 +91,18 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
         return self.state or Path("clients") / name
 
 
-@command(JoinOptions, EPILOG)
+@command(JoinOptions)
 def join(options: JoinOptions) -> None:
     """Join a federation until it ends. After a stop or a crash, the same command resumes.
 
     The data stay on this machine, and no code is loaded from the server.
+
+    Examples:
+        turnout join https://federation.example:8470 --data mine.py:examples --state ~/.turnout
+        turnout join http://127.0.0.1:8470 --data digits --client 7
+        turnout join https://federation.example --data mine.py:examples --share participation,scalars,updates --code CODE
+        turnout join https://federation.example --data mine.py:examples --log sent.jsonl
+        turnout join --inspect sent.jsonl
     """
     if options.inspect is not None:
         from turnout_serve.cli.sent import inspect

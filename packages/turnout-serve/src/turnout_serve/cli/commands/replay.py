@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.command import argument, command, option, options
 from turnout.cli.errors import RunFailed
 from turnout.cli.groups import CodeOption
 from turnout.core.checks import ConfigurationError
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from turnout.cli.options import Table
     from turnout.data import FederatedData
     from turnout_serve.server.journal.replay import Replayed
-
-EPILOG = examples("""
-turnout replay runs/fedau-digits-served
-turnout replay runs/fedau-digits-served --receipts 3
-turnout replay runs/fedau-digits-served --as-trace traces/served
-""")
 
 
 @options
@@ -41,12 +35,17 @@ class ReplayOptions(CodeOption):
     store: str | None = option("Object store of the models and reports, if they are not in the folder.", "URL")
 
 
-@command(ReplayOptions, EPILOG)
+@command(ReplayOptions)
 def replay(options: ReplayOptions) -> None:
     """Recompute the model of a server from its journal, and compare it with the saved one bit for bit.
 
     Every entry of the journal is chained to the one before and to the report that it names. An entry or a report that was
     changed, removed or added is an error that names the entry.
+
+    Examples:
+        turnout replay runs/fedau-digits-served
+        turnout replay runs/fedau-digits-served --receipts 3
+        turnout replay runs/fedau-digits-served --as-trace traces/served
     """
     from turnout_serve.cli.deployed import settings_in
     from turnout_serve.server.journal.replay import replay as replay_journal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
-from turnout.cli.command import argument, command, examples, options, switch
+from turnout.cli.command import argument, command, options, switch
 from turnout.cli.console import show
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
@@ -20,11 +20,6 @@ from turnout_serve.cli.administrator import AdministratorOptions
 if TYPE_CHECKING:
     from turnout.comparison.sharing import Standing
 
-EPILOG = examples("""
-turnout status runs/served
-turnout status runs/compare-digits
-turnout status https://federation.example --token admin.token --ca ca.pem --json
-""")
 
 _TITLES = {
     "participation": "contributions per step",
@@ -43,12 +38,17 @@ class StatusOptions(AdministratorOptions):
     plain: bool = switch("Print all figures as JSON.", "--json")
 
 
-@command(StatusOptions, EPILOG, computes=False)
+@command(StatusOptions, computes=False)
 def status(options: StatusOptions) -> None:
     """Show connected and working clients, participation, dropped reports and metrics of a server; or the progress of runs.
 
     The runs of a folder may be divided among several workers: instances of the same command, or jobs of a cluster. A server
     needs the administrator's token, unless it was started with --public-status.
+
+    Examples:
+        turnout status runs/served
+        turnout status runs/compare-digits
+        turnout status https://federation.example --token admin.token --ca ca.pem --json
     """
     folder = Path(options.run)
     if folder.is_dir() and not _is_served(folder):

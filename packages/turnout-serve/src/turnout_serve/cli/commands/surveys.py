@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.command import argument, command, option, options
 from turnout.core.checks import refuse
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
@@ -48,32 +48,29 @@ class QueryOptions(SurveyOptions):
     bound: float | None = option("Clip values to this distance from the center; required with noise.", "X")
 
 
-EVALUATE_EPILOG = examples("""
-turnout evaluate runs/served
-turnout evaluate runs/served --share 0.1
-turnout evaluate runs/served --seconds 3600
-""")
-
-
-@command(SurveyOptions, EVALUATE_EPILOG, computes=False)
+@command(SurveyOptions, computes=False)
 def evaluate(options: SurveyOptions) -> None:
     """Evaluate the current model of a server on the clients' test examples.
 
     Training continues in the meantime. For a finished run, start the server again with a sufficient --linger.
+
+    Examples:
+        turnout evaluate runs/served
+        turnout evaluate runs/served --share 0.1
+        turnout evaluate runs/served --seconds 3600
     """
     options.survey(phase="evaluate")
 
 
-QUERY_EPILOG = examples("""
-turnout query runs/served label_histogram
-turnout query runs/served variance --of features --column 3
-turnout query runs/served quantiles --of income --edges 0,1000,2000,5000,10000
-""")
-
-
-@command(QueryOptions, QUERY_EPILOG, computes=False)
+@command(QueryOptions, computes=False)
 def query(options: QueryOptions) -> None:
-    """Compute statistics of the clients' training examples from sums, before, during or after training."""
+    """Compute statistics of the clients' training examples from sums, before, during or after training.
+
+    Examples:
+        turnout query runs/served label_histogram
+        turnout query runs/served variance --of features --column 3
+        turnout query runs/served quantiles --of income --edges 0,1000,2000,5000,10000
+    """
     from turnout.evaluation.queries import Question
 
     edges = options.edges

@@ -7,17 +7,11 @@ from dataclasses import replace
 
 import typer
 
-from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.command import argument, command, option, options
 from turnout.cli.console import say
 from turnout.cli.groups import AvailabilityOption, ThreadsOption, layer, settings_argument
 from turnout_serve.cli.commands.join import announced_run
 from turnout_serve.cli.connection import ConnectionOptions
-
-EPILOG = examples("""
-turnout swarm http://127.0.0.1:8470 --clients 100
-turnout swarm http://127.0.0.1:8470 --clients 1000 --availability markov availability.mean=0.3 --speedup 60
-turnout swarm http://127.0.0.1:8470 population.speed.compute.low=1 population.dropout.probability=0.1
-""")
 
 
 @options
@@ -38,9 +32,15 @@ class SwarmOptions(ThreadsOption, ConnectionOptions, AvailabilityOption):
     experiment: str | None = option("The experiment, if that of the server is a Python file.", "FILE.py:EXPERIMENT")
 
 
-@command(SwarmOptions, EPILOG)
+@command(SwarmOptions)
 def swarm(options: SwarmOptions) -> None:
-    """Connect many simulated clients to a real server over HTTP, with simulated availability, in one process."""
+    """Connect many simulated clients to a real server over HTTP, with simulated availability, in one process.
+
+    Examples:
+        turnout swarm http://127.0.0.1:8470 --clients 100
+        turnout swarm http://127.0.0.1:8470 --clients 1000 --availability markov availability.mean=0.3 --speedup 60
+        turnout swarm http://127.0.0.1:8470 population.speed.compute.low=1 population.dropout.probability=0.1
+    """
     options.use_threads()
     connection = options.connection(options.url)
     from turnout.cli import layers
