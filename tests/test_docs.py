@@ -199,6 +199,16 @@ def site():
     return module
 
 
+def test_diagram_of_folders_is_that_of_the_imports():
+    pytest.importorskip("grimp", reason="comes with import-linter, of the extra dev")
+    place = os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path)
+    }  # that of this process, which finds all distributions
+    command = [sys.executable, "scripts/imports.py"]
+    drawn = subprocess.run(command, cwd=ROOT, env=place, capture_output=True, text=True, check=True).stdout
+    assert drawn in (ROOT / "docs/architecture.md").read_text("utf-8"), "write what scripts/imports.py prints"
+
+
 def test_reference_has_every_public_name(site):
     shown = [name for names in site.reference().values() for name in names]
     assert len(shown) == len(set(shown))
