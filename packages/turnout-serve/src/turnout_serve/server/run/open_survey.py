@@ -165,8 +165,10 @@ class OpenSurvey:
         assert isinstance(vector, np.ndarray)
         federation = self._setting.federation(1)
         if layout.server_noise is not None:
-            # The noise depends on all messages: two sums with the same noise would give away their difference.
-            federation = replace(federation, secret=secret_of(self.secret, json.dumps([self.number, content])))
+            # The noise depends on all messages: two sums with the same noise would give away their difference. Decoding a
+            # message gives its sums in any order, and two noises of one sum would give away more of it than one.
+            text = json.dumps([self.number, content], sort_keys=True)
+            federation = replace(federation, secret=secret_of(self.secret, text))
         totals = layout.totals(vector, federation, self.number)
         return OpenedSum(totals, "", layout.deviations, layout.grid, layout.least_examples)
 
