@@ -1,6 +1,6 @@
-"""Make the journals of this folder. It has run with the version whose journals they are, and is here to say how.
+"""Make the first two journals of this folder. It has run with the version whose journals they are, and is here to say how.
 
-Each has entries of every kind that the version wrote. `test_old_journals.py` replays them.
+Each has entries of every kind that the version wrote. Their folders were zipped. `test_old_journals.py` replays them.
 """
 
 import shutil
