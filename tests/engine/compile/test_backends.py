@@ -62,8 +62,8 @@ def test_missing_torchscript_is_detected(monkeypatch):
     torchscript = backends.torchscript
     assert torchscript.lacking() is None
     with monkeypatch.context() as patch:
-        patch.delattr(torch.jit, "freeze")
-        assert torchscript.lacking() == "this version of PyTorch has no torch.jit.freeze"
+        patch.delattr(torch.jit, "CompilationUnit")
+        assert torchscript.lacking() == "this version of PyTorch has no torch.jit.CompilationUnit"
     with monkeypatch.context() as patch:
         patch.setattr(torchscript.sys, "version_info", (3, 14, 0))
         assert torchscript.lacking() == "TorchScript does not support Python 3.14 and later"

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Node
 
 from turnout.engine.compile.plain import without_derivatives
 from turnout.engine.compile.tracer import Operations
 
-_aten: Any = torch.ops.aten
-_WANTED = "List[bool]"
-"""Type of arguments such as `output_mask`, which select the derivatives to compute."""
-
 
 def lacking() -> str | None:
     """Return why TorchScript is not available; None if it is."""
     if sys.version_info >= (3, 14):
         return "TorchScript does not support Python 3.14 and later"
-    missing = [name for name in ("trace", "freeze", "script", "CompilationUnit") if not hasattr(torch.jit, name)]
+    missing = [name for name in ("CompilationUnit", "optimized_execution") if not hasattr(torch.jit, name)]
     return f"this version of PyTorch has no torch.jit.{missing[0]}" if missing else None
 
 
@@ -35,13 +28,16 @@ def build(
     traced: Operations, arguments: list[torch.Tensor], changes: tuple[int, ...], fixed: int | None
 ) -> Callable[..., Any] | None:
     """Return a function that runs the operations (see `Backend.build`); None if TorchScript does not support one."""
-    del changes
-    operations = _listable(traced)
-    with _quiet():
-        try:
-            run = _once(operations, arguments) if fixed is None else _repeated(operations, arguments, fixed)
-        except RuntimeError:
-            return None
+    del arguments, changes
+    outside = list(traced.root.buffers())
+    try:
+        compiled = torch.jit.CompilationUnit(_source(traced, fixed)).run
+    except RuntimeError:
+        return None
+
+    def run(*tensors: Any) -> Any:
+        return compiled(list(tensors), outside) if fixed is None else compiled(*tensors, outside)
+
     # Tensors made in inference mode cannot take part in autograd later; those of a loop do not leave it.
     mode = torch.no_grad if fixed is None else torch.inference_mode
 
@@ -54,122 +50,54 @@ def build(
     return without_derivatives(traced, run, unoptimized)
 
 
-def _once(operations: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
-    """Return a function for a single call."""
-    module: Any = torch.jit.trace(operations.module(), tuple(arguments), check_trace=False)
-    return _frozen(module).forward
+def _source(traced: Operations, fixed: int | None) -> str:
+    """Return the source of a function of a list of tensors, or of `fixed` tensors and a list of columns for a loop."""
+    nodes, tensors = list(traced.graph.nodes), [name for name, _ in traced.root.named_buffers()]
+    arguments = [node.name for node in nodes if node.op == "placeholder"]
+    rows = [] if fixed is None else arguments[fixed:]
+    lists: dict[str, str] = {}
+    body = [line for node in nodes if node.op == "call_function" for line in _lines(node, lists)]
+    start = [f"{name} = fixed[{i}]" for i, name in enumerate(arguments[:fixed])]
+    start += [f"{node.name} = outside[{tensors.index(node.target)}]" for node in nodes if node.op == "get_attr"]
+    start += [f"{name} = {value}" for value, name in lists.items()]  # made once, and not in every repetition
+    if fixed is None:
+        head, rest = "fixed: List[Tensor], outside: List[Tensor]", [*body, f"return {_literal(nodes[-1].args[0])}"]
+    else:
+        head = "fixed: List[Tensor], columns: List[Tensor], outside: List[Tensor]"
+        start += [f"{name}_rows = columns[{i}].unbind()" for i, name in enumerate(rows)]
+        body = [*(f"{name} = {name}_rows[i]" for name in rows), *body]
+        rest = [f"for i in range(len({rows[0]}_rows)):", *(f"    {line}" for line in body)]
+    return f"def run({head}):\n" + "".join(f"    {line}\n" for line in (*start, *rest))
 
 
-def _repeated(operations: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
-    """Return a loop over the rows of all arguments except the fixed ones."""
-    lists = arguments[:fixed], arguments[fixed:]
-    step: Any = torch.jit.trace(_Unpacked(operations.module()).eval(), lists, check_trace=False)
-    loop: Any = torch.jit.script(_Loop(step).eval())
-    return _frozen(loop).forward
+def _lines(node: Node, lists: dict[str, str]) -> Iterator[str]:
+    """Yield the lines of an operation; the names of constant lists are added to `lists`."""
+    if node.target is operator.getitem:
+        yield f"{node.name} = {_literal(node.args[0])}[{node.args[1]}]"
+        return
+    function = node.target
+    assert isinstance(function, OpOverload)
+    types = {argument.name: str(argument.type) for argument in function._schema.arguments}
+
+    def source(value: Any, kind: str) -> str:
+        if not isinstance(value, list | tuple) or any(isinstance(item, Node) for item in value):
+            return _literal(value)
+        literal = _literal(list(value)) if value else f"torch.jit.annotate({kind}, [])"  # an empty list has no type
+        return lists.setdefault(literal, f"list_{len(lists)}")
+
+    call = [source(value, kind) for value, kind in zip(node.args, types.values(), strict=False)]
+    call += [f"{name}={source(value, types[name])}" for name, value in node.kwargs.items()]
+    call = f"torch.ops.{function.namespace}.{function._opname}({', '.join(call)})"
+    yield f"{node.name} = {call}" if node.users else call
 
 
-def _frozen(module: Any) -> Any:
-    """Inline the module's methods, and leave its tensors what they are.
-
-    As constants they would be folded into copies, which do not follow `Network.rebase`.
-    """
-    tensors = [name for name, _ in module.named_buffers()]
-    return torch.jit.freeze(module, preserved_attrs=tensors, optimize_numerics=False)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ignore warnings of TorchScript, such as the advice to use torch.export, which is for whole programs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _listable(traced: Operations) -> Operations:
-    """Return the same operations in forms that TorchScript can express and does not rewrite."""
-    root = nn.Module()
-    for name, tensor in traced.root.named_buffers():
-        root.register_buffer(name, tensor)
-    operations = Operations(copy.deepcopy(traced.graph), root)
-    for node in list(operations.graph.nodes):
-        if node.kwargs:
-            continue
-        if isinstance(node.target, OpOverload) and _WANTED in {str(a.type) for a in node.target._schema.arguments}:
-            _compile(operations, node)
-        elif node.target is _aten.addmm.default:
-            _keep_whole(operations, node)
-    return operations
-
-
-def _compile(operations: Operations, node: Node) -> None:
-    """Replace an operation by a compiled function that calls it, because `torch.jit.trace` cannot record its arguments."""
-    assert isinstance(node.target, OpOverload)
-    names = {argument: f"x{number}" for number, argument in enumerate(node.all_input_nodes)}
-    parts = ", ".join(names[a] if isinstance(a, Node) else repr(a) for a in node.args)
-    users = list(node.users)  # unused derivatives may be None
-    values = "".join(f"values[{user.args[1]}], " for user in users)
-    name = f"torch.ops.{node.target.namespace}.{node.target._opname}"
-    source = f"def call({', '.join(names.values())}):\n    values = {name}({parts})\n    return ({values})\n"
-    graph = operations.graph
-    operations.root.add_module(node.name, _Compiled(torch.jit.CompilationUnit(source).call))
-    with graph.inserting_before(node):
-        call = graph.call_module(node.name, tuple(names))
-        for number, user in enumerate(users):
-            value = graph.call_function(operator.getitem, (call, number))
-            value.meta = dict(user.meta)
-            user.replace_all_uses_with(value)
-            graph.erase_node(user)
-    graph.erase_node(node)
-
-
-class _Compiled(nn.Module):
-    """A compiled function as a module, which a graph can call."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments: torch.Tensor) -> Any:
-        """Return the function's value."""
-        return self.function(*arguments)
-
-
-def _keep_whole(operations: Operations, node: Node) -> None:
-    """Replace `addmm` by its form with an output argument.
-
-    TorchScript splits the usual form into a product and a sum, which rounds in between.
-    """
-    kind, graph = node.meta["kind"], operations.graph
-    with graph.inserting_before(node):
-        out = graph.call_function(_aten.empty.memory_format, (list(kind.shape),), {"dtype": kind.dtype})
-        whole = graph.call_function(_aten.addmm.out, node.args, {"out": out})
-    whole.meta = dict(node.meta)
-    node.replace_all_uses_with(whole)
-    graph.erase_node(node)
-
-
-class _Unpacked(nn.Module):
-    """A function of tensors as a function of two lists of tensors."""
-
-    def __init__(self, function: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> torch.Tensor:
-        """Return the function's value."""
-        return self.function(*fixed, *columns)
-
-
-class _Loop(nn.Module):
-    """A loop over the rows of the tensors in the second list."""
-
-    def __init__(self, step: nn.Module) -> None:
-        super().__init__()
-        self.step = step
-
-    def forward(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> int:
-        """Repeat the function for its side effects; return the number of repetitions."""
-        steps = [rows.unbind() for rows in columns]
-        for i in range(len(steps[0])):
-            self.step(fixed, [rows[i] for rows in steps])
-        return len(steps[0])
+def _literal(value: Any) -> str:
+    """Return the source of a value."""
+    if isinstance(value, list | tuple):
+        items = ", ".join(map(_literal, value))
+        return f"[{items}]" if isinstance(value, list) else f"({items},)"
+    if isinstance(value, torch.device):
+        return f"torch.device('{value}')"
+    if isinstance(value, float) and value - value != 0:  # infinite, or no number
+        return f"float('{value}')"
+    return value.name if isinstance(value, Node) else repr(value)
