@@ -53,11 +53,10 @@ class Simulation:
         self.row: dict[str, Any] = {}
         self._steps_lost = 0
         build, algorithm = Builder(experiment), experiment.algorithm
-        self.description = describe(experiment)
         self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
         self.availability, self.speed, self.behaviour = build.population()
         self.workspace = workspace_of(experiment, self.behaviour)
-        self.objective = self.workspace.objective
+        self.objective, self.description = self.workspace.objective, describe(experiment)
         federation, params, self.memory = build.federation(self.objective, self.availability)
         self.models = PresentModels(params, self.memory, algorithm.personal)
         self.judge, self.opt_in = build.evaluation(self.workspace, self.models, self.behaviour)
