@@ -56,7 +56,7 @@ def test_columns_about_appeal_are_recorded() -> None:
             "population.optin.mandatory_rounds=3",
             "unknown option 'population.optin' of Population: did you mean 'opting'",
         ),
-        ("population.behaviour.fraction=0.1", "population.behaviour.kind: got None, needed the name of a behavior"),
+        ("population.behaviour.fraction=0.1", "population.behaviour.kind: got None, needed the name of a behaviour"),
         ("population.requirement={kind='warmup'}", "unknown requirement 'warmup': did you mean 'warm_up'"),
         ("population=many", "population: got 'many', needed a table of options"),
     ],

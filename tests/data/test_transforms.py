@@ -385,7 +385,7 @@ def test_random_transforms_without_keys_are_refused() -> None:
 
 def test_invalid_orders_are_refused() -> None:
     check_transforms(cifar100_augmentation())
-    with pytest.raises(ConfigurationError, match=r"Equalize works on colors in \[0, 1\] and stands behind Normalize"):
+    with pytest.raises(ConfigurationError, match=r"Equalize works on colors in \[0, 1\] and stands behind Normalise"):
         check_transforms((Normalise(0.5, 0.5), Equalize()))
     with pytest.raises(ConfigurationError, match=r"transforms: got .*Equalize.*; write Equalize\(\)"):
         check_transforms((Equalize,))  # pyright: ignore[reportArgumentType]

@@ -113,8 +113,8 @@ def test_keyboard_navigation(make_runs, tmp_path):
         samples = [each.history.column("test_accuracy") for each in records if each.algorithm == name]
         rounds, _, mean, _ = band(samples, window)
         assert float(value) == pytest.approx(100 * mean[rounds == at][0], rel=1e-4)
-    assert len(set(seen["colours"])) == len(algorithms)
-    assert all(color.startswith("rgb(") for color in seen["colours"])
+    assert len(set(seen["colors"])) == len(algorithms)
+    assert all(color.startswith("rgb(") for color in seen["colors"])
     assert seen["zoomed"]
     assert seen["tool"] == "visible"
     assert seen["whole"] == []
