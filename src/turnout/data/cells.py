@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.data.missing import with_nulls
-from turnout.data.reading import checked_table, read_table_file
+from turnout.data.reading import check_zones, checked_table, read_table_file
 
 _DAY = 86_400_000_000  # microseconds
 
@@ -44,13 +44,19 @@ def read_columns(table: Any, names: Sequence[str]) -> pa.Table:
 
 
 def read_table(table: Any, client: str | None) -> pa.Table:
-    """Convert any kind of table to an Arrow table; clients of a CSV file are texts."""
+    """Convert any kind of table to an Arrow table; clients of a CSV file are texts.
+
+    Raises:
+        ConfigurationError: if it is no table.
+        DataError: if it cannot be read, or only some dates of a column have a time zone.
+    """
     if isinstance(table, str | os.PathLike):
         return read_table_file(Path(table), texts=() if client is None else (client,))
     if isinstance(table, pa.Table):
         return checked_table(table, "the table")
     if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set
         return table.with_format("arrow")[:]
+    check_zones(table)
     try:
         if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
             return checked_table(pa.table(table), "the table")

@@ -6,7 +6,8 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,26 @@ def checked_table(table: pa.Table, what: str) -> pa.Table:
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{what}: {names.count(twice)} columns are called {twice!r}, needed different names")
     return table
+
+
+def check_zones(table: Any) -> None:
+    """Raise an error for a column of Python dates of which only some have a time zone, which Arrow reads as UTC.
+
+    Args:
+        table: a data frame, or a mapping of columns; Arrow tables have one type for each column.
+    """
+    for name, column in table.items() if hasattr(table, "items") else ():
+        if str(getattr(column, "dtype", "object")) != "object" or not isinstance(column, Iterable):
+            continue
+        zones: dict[bool, int] = {}
+        for row, cell in enumerate(column, 1):
+            if isinstance(cell, datetime) and cell == cell:  # pandas' NaT is unequal to itself
+                zones.setdefault(cell.tzinfo is None, row)
+        if len(zones) > 1:
+            raise DataError(
+                f"column {name!r}: the date in row {zones[True]} has no time zone, and that in row {zones[False]} has one: "
+                "convert all of them to UTC, as pandas.to_datetime(column, utc=True) does"
+            )
 
 
 def _read_parquet(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:

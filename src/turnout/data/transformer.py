@@ -179,17 +179,18 @@ def mixed_columns() -> Transform:
     def standardised(*first: Any) -> Any:
         return pipeline.make_pipeline(*first, impute.SimpleImputer(), preprocessing.StandardScaler())
 
-    columns = compose.make_column_selector
+    columns, dates = compose.make_column_selector, ["datetime", "datetimetz"]
     return compose.make_column_transformer(
         (standardised(), columns(dtype_include=["number", "bool"])),
-        (standardised(preprocessing.FunctionTransformer(_days)), columns(dtype_include=["datetime"])),
-        (preprocessing.OneHotEncoder(handle_unknown="ignore"), columns(dtype_exclude=["number", "bool", "datetime"])),
+        (standardised(preprocessing.FunctionTransformer(_days)), columns(dtype_include=dates)),
+        (preprocessing.OneHotEncoder(handle_unknown="ignore"), columns(dtype_exclude=["number", "bool", *dates])),
     )
 
 
 def _days(frame: Any) -> Any:
-    """Convert dates to days since 1970; missing values stay missing."""
-    return frame.apply(lambda column: column.astype("datetime64[ns]").astype("int64") / _NANOSECONDS).mask(frame.isna())
+    """Convert dates to days since 1970 in UTC; missing values stay missing."""
+    utc = frame.apply(lambda column: column.dt.tz_convert(None) if column.dt.tz else column)
+    return utc.apply(lambda column: column.astype("datetime64[ns]").astype("int64") / _NANOSECONDS).mask(frame.isna())
 
 
 TRANSFORMS.register(mixed_columns, "mixed")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.core.checks import ConfigurationError, DataError, is_finite, read_number, shown
-from turnout.data.reading import read_table_file
+from turnout.data.reading import check_zones, read_table_file
 
 ENDINGS = (".csv", ".parquet")
 """File name extensions."""
@@ -90,8 +90,9 @@ def columns_of(table: Any, what: str) -> dict[str, pa.ChunkedArray]:
     """Return the columns of a data frame, an Arrow table or a mapping of columns.
 
     Raises:
-        DataError: if it is no table.
+        DataError: if it is no table, or only some dates of a column have a time zone.
     """
+    check_zones(table)
     try:
         is_frame = hasattr(table, "iloc")  # of pandas, whose index is no column
         whole = pa.Table.from_pandas(table, preserve_index=False) if is_frame else pa.table(table)

@@ -13,7 +13,7 @@ import numpy as np
 from turnout.core.checks import DataError
 from turnout.data.client_ids import canonical
 from turnout.population.availability.base import BoundAvailability
-from turnout.population.availability.times import are_plain, clients, moments
+from turnout.population.availability.times import are_plain, clients, has_zone, moments
 from turnout.population.table import Column, as_table, columns_of, read_table
 
 LOG = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = (
 
     Raises:
         DataError: if a file is missing or unreadable, a table has no rows, a time is neither a whole number >= 0 nor a date,
-            or an interval ends before it starts.
+            an interval ends before it starts, or only one end of the intervals has a time zone.
     """
     if not isinstance(table, str):
         return _read_columns(_by_column(table), what)
@@ -74,6 +74,12 @@ def _read_columns(columns: Mapping[str, Column], what: str) -> Intervals:
         raise DataError(f"{what}: it has no rows, so no client would ever be available")
     client = clients(columns["client"], what)
     start, end = moments(columns["from"], "from", what), moments(columns["to"], "to", what, up=True)
+    zoned = {has_zone(columns[name]): name for name in ("from", "to")}
+    if {True, False} <= zoned.keys():
+        raise DataError(
+            f"{what}: {zoned[True]!r} has a time zone, and {zoned[False]!r} has none: write both as in "
+            "2020-02-01T20:00:00+01:00"
+        )
     if (wrong := end <= start).any():
         row = int(np.argmax(wrong))
         raise DataError(f"{what}, row {row + 1}: from {start[row]} to {end[row]}, needed a `to` greater than `from`")

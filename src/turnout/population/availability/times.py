@@ -99,6 +99,15 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
     return numbers(plain, name, what, whole=True)
 
 
+def has_zone(column: Column) -> bool | None:
+    """Return whether the first cell of a column of times has a time zone; None if it is no date."""
+    column = _plain_texts(column[:1])
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_timestamp(column.type):
+        return column.type.tz is not None
+    when = _date(cells(column)[0])
+    return None if when is None else when.tzinfo is not None
+
+
 def _utc(when: datetime) -> float:
     """Return seconds since 1970 of a date, which is in UTC if it has no time zone."""
     return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
