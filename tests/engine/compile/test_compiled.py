@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.func import grad_and_value, vmap
 from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
 
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import plain, torchscript
@@ -361,6 +362,28 @@ def test_product_and_sum_of_a_layer_stay_one_operation(monkeypatch):
     for _ in range(4):
         assert torch.equal(replayed(bias, x, weight), torch.addmm(bias, x, weight))
     assert len(replayed._known) == 1
+
+
+@pytest.mark.skipif(torchscript.lacking() is not None, reason=str(torchscript.lacking()))
+@pytest.mark.parametrize(
+    "function",
+    [
+        vmap(lambda x: 1 + x.norm()),  # hands a number to an operation of tensors
+        lambda x: x.expand([3, 4]).sum([]),  # an empty list
+        lambda x: x.clamp(min=-float("inf")) * float("nan"),
+        lambda x: (x[None, :, [1, 0]], [x.split([1, 2])[1], x.to(torch.float64)]),  # no index; lists, and a type
+        lambda x: torch.native_layer_norm(x, [4], None, None, 1e-5)[0],
+        lambda x: x.new_zeros(2, device=x.device) + 0.1,
+        lambda x: x + torch.ones(4, dtype=torch.float64),  # a tensor outside of the arguments
+    ],
+)
+def test_arguments_of_every_kind_are_written_as_source(function, monkeypatch):
+    monkeypatch.setattr(replay, "_CALLS", 0)
+    replayed = Compiled(function)
+    for seed in range(5):
+        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+        assert same_bits(tree_leaves(replayed(x)), tree_leaves(function(x)))
+    assert list(replayed.backends.values()) == ["torchscript"]
 
 
 def test_list_of_operations_with_other_bits_is_not_used(monkeypatch):

@@ -78,8 +78,11 @@ def _lines(node: Node, lists: dict[str, str]) -> Iterator[str]:
     function = node.target
     assert isinstance(function, OpOverload)
     types = {argument.name: str(argument.type) for argument in function._schema.arguments}
+    takes_numbers = "Scalar" in function.overloadpacket.overloads()
 
     def source(value: Any, kind: str) -> str:
+        if kind == "Tensor" and isinstance(value, int | float) and not takes_numbers:
+            return f"torch.tensor({_literal(value)})"  # `torch.func.vmap` hands numbers to operations of tensors
         if not isinstance(value, list | tuple) or any(isinstance(item, Node) for item in value):
             return _literal(value)
         literal = _literal(list(value)) if value else f"torch.jit.annotate({kind}, [])"  # an empty list has no type
