@@ -66,7 +66,7 @@ def measurements(device: str, quick: bool, num_devices: int, only_figures: bool 
     """
     own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
     python = sys.executable
-    for name in ("irregular", "cifar10_iid", "synchronizations"):
+    for name in ("irregular", "cifar10_iid", "lockstep", "synchronizations"):
         yield Measurement(name, (python, *own, name))
     for workload in WORKLOADS[:1] if quick else WORKLOADS:
         yield Measurement(workload, (python, *own, workload))
@@ -231,6 +231,33 @@ def rounds(device: str, quick: bool) -> dict[str, Any] | None:
     return {"processes": processes, "round_s_median": seconds[len(seconds) // 2]} if first else None
 
 
+def lockstep(device: str, quick: bool) -> dict[str, Any]:
+    """Return the milliseconds per round and run of one run, and of five seeds in lock-step, for the small workloads."""
+    from turnout.cli.settings import Settings
+    from turnout.engine.hardware import synchronize
+    from turnout.simulation import Simulation
+    from turnout.simulation.lockstep import together
+    from turnout.workbench.speed.workloads import WORKLOADS as ALL
+
+    def steps(simulation: Simulation, number: int) -> Any:
+        for _ in range(number):
+            yield from simulation.steps()
+
+    figures, number = {}, 2 if quick else 50
+    for name in ("W2", "W3"):
+        workload = replace(ALL[name], num_clients=10 if quick else 100, num_examples=60, cohort_size=3 if quick else 25)
+        data = workload.data()
+        for runs in (1, 5):
+            settings = [{"device": device, "rounds": 10**6, "seed": seed} for seed in range(runs)]
+            simulations = [Simulation(Settings.of(each, workload.settings).experiment(data)) for each in settings]
+            for _ in range(2):  # the first time, steps are traced
+                begin = time.perf_counter()
+                together([steps(simulation, number) for simulation in simulations])
+                synchronize(torch.device(device))
+                figures[f"{name} {runs} ms"] = 1e3 * (time.perf_counter() - begin) / number / runs
+    return figures
+
+
 def synchronizations(device: str, quick: bool) -> dict[str, Any]:
     """Count how often the host waits for the GPU in a round of each workload, once steps are traced.
 
@@ -284,7 +311,7 @@ def _seconds_of_round(simulation: Any, device: torch.device) -> float:
 
 
 OWN: Mapping[str, Callable[[str, bool], Any]] = {
-    **{each.__name__: each for each in (tests, irregular, cifar10_iid, rounds, synchronizations)},
+    **{each.__name__: each for each in (tests, irregular, cifar10_iid, lockstep, rounds, synchronizations)},
     **{name: partial(workload, name) for name in WORKLOADS},
 }
 """Measurements that this file makes, by name."""

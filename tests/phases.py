@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from turnout.protocol.batch import Batch, with_repeats
+from turnout.simulation.lockstep import together
 
 
 def next_cohort(simulation, measured=None):
@@ -31,5 +32,5 @@ def ask(simulation, cohort, phase):
     clients, version = np.unique(cohort), simulation.state.version
     zeros, versions = np.zeros_like(clients), np.full(len(clients), version)
     batch = Batch(phase, version, zeros - 1, clients, versions, zeros, None, False)
-    reports = simulation.workers.reports_of(simulation.coordinator, batch)
+    reports = together([simulation.workers.reports_of(simulation.coordinator, batch)])[0]
     return reports if len(clients) == len(cohort) else with_repeats(reports, np.sort(cohort))

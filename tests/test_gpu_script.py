@@ -33,9 +33,15 @@ def test_table_has_the_figures():
 
 def test_all_workloads_peers_and_processes_are_measured():
     names = [each.name for each in gpu.measurements("cuda", quick=False, num_devices=2)]
-    assert {"tests", *gpu.WORKLOADS, "cifar10_iid", "synchronizations", "W4 cohort 1000 jax", "two processes"} < set(
-        names
-    )
+    assert {
+        "tests",
+        *gpu.WORKLOADS,
+        "cifar10_iid",
+        "lockstep",
+        "synchronizations",
+        "W4 cohort 1000 jax",
+        "two processes",
+    } < set(names)
     assert "two processes" not in {each.name for each in gpu.measurements("cuda", quick=False, num_devices=1)}
 
 

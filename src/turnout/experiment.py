@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from turnout.base.algorithm import Algorithm
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, count
+from turnout.core.signals import Flag
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
@@ -23,6 +24,8 @@ from turnout.record import checkpoint, storage
 from turnout.record.environment import save_description
 from turnout.reporting.progress import Progress
 from turnout.result import Result
+from turnout.simulation.dispatch import Steps
+from turnout.simulation.lockstep import together
 from turnout.simulation.running import alone_in, restore, rounds_left, stops_on_signal, watching
 from turnout.simulation.simulation import Simulation
 
@@ -112,9 +115,28 @@ class Experiment(Configuration):
         Warns:
             StepSizeWarning: for step sizes of which the theorems on FedAvg-P and Scaffold-P say nothing.
         """
+        watched = [*callbacks, *([Progress()] if progress else [])]
+        steps = self.steps(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watched)
+        return together([steps])[0]
+
+    def steps(
+        self,
+        folder: str | Path | None,
+        *,
+        resume: bool,
+        checkpoint_every: int | None,
+        callbacks: Sequence[Callback],
+        signal: Flag | None = None,
+    ) -> Steps[Result]:
+        """Do what `run` does, and yield each assignment of clients, for runs in lock-step.
+
+        Args:
+            folder, resume, checkpoint_every, callbacks: as in `run`.
+            signal: set to stop after the present round; None is set by Ctrl-C.
+        """
         if checkpoint_every is not None:
             count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")
-        watched = Callbacks(callbacks, *([Progress()] if progress else []))
+        watched = Callbacks(callbacks)
         simulation = Simulation(self)
         if collectives.rank() > 0:
             watched = Callbacks([])
@@ -128,12 +150,12 @@ class Experiment(Configuration):
                 self._open(target, simulation, resume)
             with (
                 _explained(folder, created),
-                stops_on_signal() as stopped,
+                nullcontext(signal) if signal is not None else stops_on_signal() as stopped,
                 watched.attached(partial(Result.of, simulation)),
                 watching(simulation, target, watched) as ended,
             ):
                 for _ in rounds_left(simulation, target, checkpoint_every, ended, watched, stopped):
-                    simulation.round()
+                    yield from simulation.steps()
         return Result.of(simulation)
 
     def _warn_of_step_sizes(self) -> None:

@@ -66,6 +66,51 @@ def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
             assert all(torch.equal(one[key], two[key]) for key in one.keys() | two.keys())
 
 
+def test_results_do_not_depend_on_runs_in_lockstep(tmp_path: Path) -> None:
+    experiments = {"fedau": make("fedau"), "mine": make("scaffold")}
+    alone = compare(experiments, 3, tmp_path / "one", jobs=1)
+    together = compare(experiments, 3, tmp_path / "two", jobs=2, lockstep=2)
+    assert [what_was_computed(record) for record in together] == [what_was_computed(record) for record in alone]
+    for path in (tmp_path / "one").rglob(checkpoint.FILE):
+        run = path.parent.relative_to(tmp_path / "one")
+        one, two = (checkpoint.load(tmp_path / side / run)[0] for side in ("one", "two"))
+        assert all(torch.equal(one[key], two[key]) for key in one.keys() | two.keys())
+
+
+def test_runs_in_lockstep_begin_stop_and_resume_together(tmp_path: Path) -> None:
+    """The first two seeds of an algorithm begin together, and Ctrl-C saves both."""
+    updates, experiments = list[Update](), {"a": make(rounds=100_000), "b": make("mifa", rounds=100_000)}
+
+    def stop_once(update: Update) -> None:
+        if update.status == "running" and updates[-1].status == "started":
+            signal.raise_signal(signal.SIGINT)
+        updates.append(update)
+
+    with pytest.raises(Stopped, match="stopped with 0 of 6 runs finished"):
+        compare(experiments, 3, tmp_path, jobs=1, lockstep=2, progress=stop_once)
+    assert [str(update) for update in updates if update.status == "started"] == ["a, seed 0", "a, seed 1"]
+    done = [checkpoint.load(tmp_path / "a" / f"seed-{seed}")[1]["version"] for seed in (0, 1)]
+    assert min(done) >= 1
+    records = compare({"a": make(rounds=max(done) + 1)}, 2, tmp_path, jobs=1, lockstep=2)
+    assert [record.history.last_round for record in records] == [max(done) + 1] * 2
+
+
+def test_one_failure_leaves_the_other_run_in_lockstep(tmp_path: Path) -> None:
+    def experiment(seed: int) -> Experiment:
+        if seed:
+            raise DataError("no data of seed 1")
+        return make().experiment()
+
+    with pytest.raises(RunsFailed, match="no data of seed 1") as failed:
+        compare({"a": experiment}, 2, tmp_path, jobs=1, lockstep=2)
+    assert [record.seed for record in failed.value.records] == [0]
+
+
+def test_runs_in_lockstep_use_one_thread(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="lockstep: got 2 with threads=2, needed threads=1: use processors by"):
+        compare({"a": make()}, 2, tmp_path, threads=2, lockstep=2)
+
+
 def test_an_algorithm_that_cannot_run_ends_a_comparison_before_the_first_round(tmp_path: Path) -> None:
     experiments = {
         "fedau": make("fedau"),
@@ -110,9 +155,9 @@ def test_parallel_runs_times_threads_fit_the_processors(
     seen: list[tuple[int, int]] = []
 
     monkeypatch.setattr(module, "num_processors", lambda: 5)
-    monkeypatch.setattr(module, "Processes", lambda processes, threads, _: seen.append((processes, threads)))
+    monkeypatch.setattr(module, "Processes", lambda processes, resources: seen.append((processes, resources.threads)))
     monkeypatch.setattr(module, "perform_in", lambda *_: None)
-    monkeypatch.setattr(module, "perform_in_sequence", lambda _, threads, *__: seen.append((1, threads)))
+    monkeypatch.setattr(module, "perform_in_sequence", lambda _, resources, *__: seen.append((1, resources.threads)))
     with pytest.raises(Stopped):
         compare({"a": make()}, 8, tmp_path, threads=threads)
     assert seen == [(processes, threads)]
@@ -383,19 +428,16 @@ def test_processes_share_gpus(
     module, devices = import_module("turnout.comparison.processes"), list[str]()
 
     class Process:
-        run: Run | None = None
-
         def __init__(self, *arguments: Any) -> None:
-            self.connection, self.device = object(), arguments[-1]
+            self.connection, self.device, self.runs = object(), arguments[-1], list[Run]()
             devices.append(self.device)
 
-        def begin(self, run: Run) -> None:
-            self.run = run
+        def begin(self, runs: list[Run]) -> None:
+            self.runs = runs
 
-        def next_update(self, run) -> Update:
-            assert run is self.run
-            self.run = None
-            return Update(run.label, run.seed, "stopped")
+        def next_updates(self) -> list[Update]:
+            runs, self.runs = self.runs, []
+            return [Update(run.label, run.seed, "stopped") for run in runs]
 
         def is_alive(self) -> bool:
             return True

@@ -86,6 +86,12 @@ def test_stream_mixes_integers_like_arrays(purpose, parts):
     assert stream(purpose, *parts) == key[0]
 
 
+@given(st.lists(st.integers(-(2**62), 2**62), min_size=1), st.integers(0, 2**62))
+def test_stream_of_seeds_is_the_stream_of_each_seed(seeds, other):
+    keys = stream("minibatches", np.array(seeds), other)
+    assert keys.tolist() == [stream("minibatches", seed, other) for seed in seeds]
+
+
 def test_purposes_have_distinct_keys():
     """A purpose has 32 bits in a key; reused noise would reveal a difference of sums."""
     called = re.compile(r'(?:(?:stream|generator|server_words|keys)\(\s*|noised\([^"]*|purpose = |else )"([^"]+)"')

@@ -38,4 +38,4 @@ def test_stack_to_the_first_loss_is_short_and_documented(monkeypatch):
         assert file in listed, frames
         assert name in listed, frames
     shown = [name for name in listed if name.endswith(".py")]
-    assert set(shown) == {file for file, _ in frames} | {"simulation/running.py"}
+    assert set(shown) == {file for file, _ in frames} | {"simulation/running.py", "simulation/simulation.py"}

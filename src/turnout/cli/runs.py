@@ -189,7 +189,7 @@ def resources_on(options: RunsOptions, resources: Resources, folder: Path) -> It
             return
         with executor_on(options.on, folder) as (executor, several):
             runs_per_job = several if options.runs_per_job is None else options.runs_per_job
-            yield Resources(1, options.threads, executor, runs_per_job)
+            yield Resources(1, options.threads, executor, runs_per_job, lockstep=options.lockstep)
     except Stopped as stop:
         raise Stopped(f"{stop}. Resume with the same command") from None
 

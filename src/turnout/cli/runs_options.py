@@ -52,6 +52,11 @@ class RunsOptions(WatchedOptions):
         "Number of threads per run (default: 1); parallel runs make better use of processors. Does not affect results.",
         "N", 1, "--threads", show_default=False,
     )  # fmt: skip
+    lockstep: int = option(
+        "Number of runs that a process performs in lock-step, with clients of all of them in one call: faster for small "
+        "models. On CPUs it does not affect results.",
+        "N", 1, show_default=False,
+    )  # fmt: skip
     folder: Path | None = None
     report: bool = switch("Write report.html, with figures.", "--report/--no-report", default=True, panel=OUTCOME)
 
@@ -84,7 +89,7 @@ class RunsOptions(WatchedOptions):
         check_gpus(devices)
         one_device = not devices and named != {"cpu"}
         jobs = 1 if self.jobs is None and one_device else self.jobs
-        return Resources(jobs, self.threads, devices=devices)
+        return Resources(jobs, self.threads, devices=devices, lockstep=self.lockstep)
 
 
 def _gpus(named: set[str], device: str | None) -> tuple[str, ...]:

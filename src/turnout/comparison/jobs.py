@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -37,27 +36,27 @@ def perform_in(pool: Processes | Jobs, worker: Worker, stopped: Flag) -> None:
                 pool.submit(runs)
             if not pool.is_busy:
                 stopped.wait(0.2)  # all runs that are left are performed by other workers
-            for run, update in pool.updates():
-                worker.tell(run, update)
+            for update in pool.updates():
+                worker.tell(update)
             worker.refresh()
     finally:
         pool.close()
 
 
-def perform_in_sequence(worker: Worker, threads: int, stopped: Flag | _StopFile) -> None:
-    """Perform the runs of a worker one after another in this process."""
+def perform_in_sequence(worker: Worker, resources: Resources, stopped: Flag | _StopFile) -> None:
+    """Perform the runs of a worker in this process, one after another or several in lock-step."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(resources.threads)
     try:
         while not worker.is_done and not stopped.is_set():
-            if (run := worker.next()) is None:
+            if not (runs := worker.several(resources.lockstep)):
                 stopped.wait(0.2)  # all runs that are left are performed by other workers
                 worker.refresh()
                 continue
-            update = perform(run, partial(worker.tell, run), stopped.is_set)
-            worker.tell(run, update)
-            if update.status == "stopped":
-                worker.leave()
+            for update in perform(runs, worker.tell, stopped.is_set):
+                worker.tell(update)
+                if update.status == "stopped":
+                    worker.leave()
     finally:
         torch.set_num_threads(before)
 
@@ -72,7 +71,8 @@ class Jobs:
     """
 
     def __init__(self, executor: Executor, resources: Resources, folder: Path) -> None:
-        self._executor, self._threads, self.room = executor, resources.threads, resources.runs_per_job
+        self._executor, self._resources = executor, replace(resources, executor=None)
+        self.room = max(resources.runs_per_job, resources.lockstep)
         self._folder, self._is_stopped = folder, False
         # Jobs on other machines learn of Ctrl-C from a file, the only thing that all of them see.
         self._stop = folder / WORKERS / f"stop-{uuid.uuid4().hex[:8]}"
@@ -86,16 +86,16 @@ class Jobs:
 
     def submit(self, runs: list[Run]) -> None:
         """Submit runs as one job."""
-        arguments = cloudpickle.dumps(runs), self._threads, str(self._folder), str(self._stop)
+        arguments = cloudpickle.dumps(runs), self._resources, str(self._folder), str(self._stop)
         self._jobs[self._executor.submit(_job, *arguments)] = runs
 
-    def updates(self) -> Iterator[tuple[Run, Update]]:
+    def updates(self) -> Iterator[Update]:
         """Yield the last update of each run whose job has ended."""
         for job in wait(list(self._jobs), timeout=0.5, return_when=FIRST_COMPLETED).done:
             runs = self._jobs.pop(job)
             for run, update in zip(runs, _outcomes(job, runs), strict=True):
                 self._attempts[run] += 1
-                yield run, self._settled(update, self._attempts[run])
+                yield self._settled(update, self._attempts[run])
 
     def stop(self) -> None:
         """Cancel the jobs that have not begun; the others save checkpoints and end."""
@@ -127,10 +127,10 @@ def _outcomes(job: Future[list[Update]], runs: list[Run]) -> list[Update]:
         return [Update(run.label, run.seed, "stopped", note=why) for run in runs]
 
 
-def _job(packed: bytes, threads: int, folder: str, stop: str) -> list[Update]:
+def _job(packed: bytes, resources: Resources, folder: str, stop: str) -> list[Update]:
     """Perform the runs of a job, in a process of an executor."""
     with outer.watched(Path(folder)), Worker(Path(folder), pickle.loads(packed), lambda _: None) as worker:
-        perform_in_sequence(worker, threads, _StopFile(Path(stop)))
+        perform_in_sequence(worker, resources, _StopFile(Path(stop)))
         return worker.ended
 
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import wait
@@ -21,7 +21,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from turnout.comparison.run import Run, Update, perform
+from turnout.comparison.run import Resources, Run, Update, perform
 from turnout.core.numerics import use_threads
 from turnout.core.signals import HANGUP
 from turnout.engine.allocator import keep_large_buffers
@@ -29,18 +29,18 @@ from turnout.record import outer
 
 
 class Processes:
-    """Processes, each of which performs one run at a time.
+    """Processes, each of which performs one run at a time, or several in lock-step.
 
-    If a process dies, its run has failed, and the other runs continue.
+    If a process dies, its runs have failed, and the other runs continue.
 
     Args:
         number: the most processes.
-        threads: number of threads of each process.
-        devices: GPUs; a process gets the one that the fewest others have.
+        resources: threads of each process, the number of runs in lock-step, and GPUs; a process gets the one that the fewest
+            others have.
     """
 
-    def __init__(self, number: int, threads: int, devices: Sequence[str] = ()) -> None:
-        self._number, self._threads, self._devices = number, threads, devices
+    def __init__(self, number: int, resources: Resources) -> None:
+        self._number, self._resources = number, resources
         self._processes: list[_Process] = []
         with _signals_blocked():  # the event starts a process that tracks shared resources
             self._stop = _context().Event()
@@ -48,32 +48,31 @@ class Processes:
     @property
     def is_busy(self) -> bool:
         """True while a process performs a run."""
-        return any(process.run is not None for process in self._processes)
+        return any(process.runs for process in self._processes)
 
     @property
     def room(self) -> int:
-        """1 if a process is idle or can be started, else 0."""
-        return int(len(self._processes) < self._number or not all(process.run for process in self._processes))
+        """The number of runs for one process if a process is idle or can be started, else 0."""
+        is_free = len(self._processes) < self._number or not all(process.runs for process in self._processes)
+        return self._resources.lockstep if is_free else 0
 
     def submit(self, runs: list[Run]) -> None:
-        """Begin a run in an idle process, or in a new one."""
-        (run,) = runs
-        process = next((process for process in self._processes if process.run is None), None)
+        """Begin runs in an idle process, or in a new one."""
+        process = next((process for process in self._processes if not process.runs), None)
         if process is None:
             users = Counter(process.device for process in self._processes)
-            device = min(self._devices, key=lambda device: users[device], default=None)
-            process = _Process(self._threads, self._stop, device)
+            device = min(self._resources.devices, key=lambda device: users[device], default=None)
+            process = _Process(self._resources.threads, self._stop, device)
             self._processes.append(process)
-        process.begin(run)
+        process.begin(runs)
 
-    def updates(self) -> Iterator[tuple[Run, Update]]:
-        """Yield one update of each process that sent some."""
-        busy = {process.connection: process for process in self._processes if process.run is not None}
+    def updates(self) -> Iterator[Update]:
+        """Yield the next updates of each process that sent some."""
+        busy = {process.connection: process for process in self._processes if process.runs}
         for connection in wait(list(busy), timeout=0.2):
             process = busy[connection]
-            if (run := process.run) is not None:
-                yield run, process.next_update(run)
-            if process.run is None and not process.is_alive():
+            yield from process.next_updates()
+            if not process.runs and not process.is_alive():
                 self._processes.remove(process)
                 process.close()
 
@@ -89,11 +88,11 @@ class Processes:
 
 
 class _Process:
-    """A process and the run that it performs, None while it is idle."""
+    """A process and the runs that it performs, none while it is idle."""
 
     def __init__(self, threads: int, stop: Event, device: str | None) -> None:
         self.device = device
-        self.run: Run | None = None
+        self.runs: dict[str, Run] = {}
         self.connection, end = _context().Pipe()
         arguments = end, stop, threads, device, dict(os.environ), outer.all_watched()
         self._process = _context().Process(target=_work, args=arguments, daemon=True)
@@ -101,23 +100,24 @@ class _Process:
             self._process.start()
         end.close()  # so that the process holds the only copy, and its death closes the pipe
 
-    def begin(self, run: Run) -> None:
-        """Send a run to the process."""
-        self.run = run
-        with suppress(OSError):  # the process has died, which `next_update` reports
-            self.connection.send_bytes(cloudpickle.dumps(run))  # classes of a script by value
+    def begin(self, runs: list[Run]) -> None:
+        """Send runs to the process."""
+        self.runs = {str(run): run for run in runs}
+        with suppress(OSError):  # the process has died, which `next_updates` reports
+            self.connection.send_bytes(cloudpickle.dumps(runs))  # classes of a script by value
 
-    def next_update(self, run: Run) -> Update:
-        """Return the next update of a run; after the last one the process is idle."""
+    def next_updates(self) -> list[Update]:
+        """Return the next update of a run, or the last ones of all runs of a process that died."""
         try:
-            update = self.connection.recv()
+            updates = [self.connection.recv()]
         except (EOFError, OSError):
             self._process.join()
             why = f"its process died ({_cause(self._process.exitcode)}). The same command resumes it"
-            update = Update(run.label, run.seed, "failed", note=why)
-        if update.status not in ("started", "running"):
-            self.run = None
-        return update
+            updates = [Update(run.label, run.seed, "failed", note=why) for run in self.runs.values()]
+        for update in updates:
+            if update.status not in ("started", "running"):
+                del self.runs[str(update)]
+        return updates
 
     def is_alive(self) -> bool:
         """Return whether the process has not ended."""
@@ -196,7 +196,8 @@ def _work(
     keep_large_buffers()
     try:
         while True:
-            run = pickle.loads(connection.recv_bytes())
-            connection.send(perform(run, connection.send, stop.is_set))
+            runs = pickle.loads(connection.recv_bytes())
+            for update in perform(runs, connection.send, stop.is_set):
+                connection.send(update)
     except (EOFError, OSError):
         return

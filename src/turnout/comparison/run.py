@@ -1,10 +1,10 @@
-"""Perform one run of a comparison, in any process, and report its progress."""
+"""Perform runs of a comparison, in any process, and report their progress."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,15 @@ from typing import Any, Literal
 from turnout.callbacks import Callback
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.core.numerics import default_settings
+from turnout.core.signals import Flag
 from turnout.core.system import same_directory
 from turnout.experiment import Experiment
 from turnout.record import lock
 from turnout.reporting.progress import Notes
-from turnout.simulation.running import Interrupted
+from turnout.simulation.dispatch import Steps
+from turnout.simulation.lockstep import together
+from turnout.simulation.running import Interrupted, stops_on_signal
 
 _PAUSE = 0.1
 """The least number of seconds between two updates of a run."""
@@ -91,6 +95,7 @@ class Resources:
         executor: performs the runs in place of local processes.
         runs_per_job: the number of runs that a job of the executor performs one after another.
         devices: GPUs, ``"cuda:0"``, over which local processes are distributed; each process sees its own as ``"cuda"``.
+        lockstep: the number of runs that a process performs in lock-step.
     """
 
     jobs: int | None = None
@@ -98,14 +103,22 @@ class Resources:
     executor: Executor | None = None
     runs_per_job: int = 1
     devices: tuple[str, ...] = ()
+    lockstep: int = 1
 
 
-def perform(run: Run, listener: Listener, must_stop: Callable[[], bool]) -> Update:
-    """Perform a run until its end or until `must_stop` returns True, and return its last update.
+def perform(runs: Sequence[Run], listener: Listener, must_stop: Callable[[], bool]) -> list[Update]:
+    """Perform runs in lock-step until they end or until `must_stop` returns True, and return their last updates.
 
-    The listener receives the updates before the last one. Errors of the run are part of the last update.
+    The listener receives the updates before the last ones. Errors of a run are part of its last update.
     """
-    watch = _Watch(run, listener, must_stop)
+    experiments = [_experiment(run, listener, must_stop) for run in runs]
+    with stops_on_signal() as signal, default_settings():
+        watches = [_Watch(run, listener, must_stop) for run in runs]
+        return together([_steps(*of_run, signal) for of_run in zip(runs, experiments, watches, strict=True)])
+
+
+def _experiment(run: Run, listener: Listener, must_stop: Callable[[], bool]) -> Experiment | Exception:
+    """Return the experiment of a run, or the error that its function raises."""
     listener(Update(run.label, run.seed, "started"))
     try:
         if must_stop():
@@ -117,12 +130,23 @@ def perform(run: Run, listener: Listener, must_stop: Callable[[], bool]) -> Upda
             raise ConfigurationError(
                 f"{run.name}({run.seed}) gave an experiment with seed {experiment.seed}: pass the seed on to it"
             )
-        experiment = replace(experiment, algorithm=experiment.algorithm.named(run.name))
+        return replace(experiment, algorithm=experiment.algorithm.named(run.name))
+    except Exception as error:
+        return error
+
+
+def _steps(run: Run, experiment: Experiment | Exception, watch: _Watch, signal: Flag) -> Steps[Update]:
+    """Perform a run, and return its last update; yield each assignment of its clients."""
+    try:
+        if isinstance(experiment, Exception):
+            raise experiment
         with same_directory(), lock.locked(run.folder):  # no other process writes while `is_finished` reads
             if is_finished(run.folder, experiment):
                 watch.last = replace(watch.last, note="was finished")
             else:
-                experiment.run(run.folder, resume=True, checkpoint_every=run.checkpoint_every, callbacks=[watch])
+                yield from experiment.steps(
+                    run.folder, resume=True, checkpoint_every=run.checkpoint_every, callbacks=[watch], signal=signal
+                )
         return replace(watch.last, status="done", done=experiment.rounds, rounds=experiment.rounds)
     except lock.InUse as error:
         return replace(watch.last, status="elsewhere", note=str(error))

@@ -56,7 +56,7 @@ class Worker:
     """
 
     def __init__(self, folder: Path, runs: Sequence[Run], listener: Listener) -> None:
-        self._runs, self._listener = runs, listener
+        self._runs, self._listener = {str(run): run for run in runs}, listener
         self._left, self._ended, self._running = deque(runs), dict[Run, Update](), dict[str, Update]()
         self.records: dict[Run, RunRecord] = {}
         self._written = self._read = 0.0
@@ -81,7 +81,10 @@ class Worker:
     @property
     def ended(self) -> list[Update]:
         """The last update of each run, in the order of the queue."""
-        return [self._ended.get(run) or Update(run.label, run.seed, "stopped", note="not begun") for run in self._runs]
+        return [
+            self._ended.get(run) or Update(run.label, run.seed, "stopped", note="not begun")
+            for run in self._runs.values()
+        ]
 
     def leave(self) -> None:
         """Clear the queue."""
@@ -102,7 +105,7 @@ class Worker:
             self._left.remove(run)
             if (update := self._finished_elsewhere(run)) is None:
                 return run
-            self.tell(run, update)
+            self.tell(update)
         return None
 
     def several(self, number: int) -> list[Run]:
@@ -112,8 +115,9 @@ class Worker:
             runs.append(run)
         return runs
 
-    def tell(self, run: Run, update: Update) -> None:
+    def tell(self, update: Update) -> None:
         """Process an update of a run of this worker, and pass it to the listener."""
+        run = self._runs[str(update)]
         if update.status in ("started", "running"):
             self._running[str(update)] = update
         else:

@@ -11,7 +11,7 @@ OOPSLA 2014.
 from __future__ import annotations
 
 import zlib
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -38,19 +38,26 @@ def mix(state: Any) -> Any:
     return state ^ ((state >> 31) & 0x1FFFFFFFF)
 
 
-def stream(purpose: str, *parts: int) -> int:
+@overload
+def stream(purpose: str, *parts: int) -> int: ...
+@overload
+def stream(purpose: str, *parts: int | np.ndarray) -> Any: ...
+def stream(purpose: str, *parts: int | np.ndarray) -> Any:
     """Return a 64-bit key for a purpose ("minibatches", "availability", ...) and integers such as the seed.
 
-    Different purposes have different random numbers, so that a new use of randomness does not change any other.
+    Different purposes have different random numbers, so that a new use of randomness does not change any other. For int64
+    arrays of integers it returns an array of keys.
     """
-    key = zlib.crc32(purpose.encode())
+    key: Any = zlib.crc32(purpose.encode())
     for part in parts:
-        key = _mixed(key + int(part) + _GOLDEN)
+        key = _mixed((part if isinstance(part, np.ndarray) else int(part)) + key + _GOLDEN)
     return _mixed(key)
 
 
-def _mixed(value: int) -> int:
-    """Return `mix` of a Python integer, at a tenth of the time of an array with one element."""
+def _mixed(value: Any) -> Any:
+    """Return `mix`, of a Python integer at a tenth of the time of an array with one element."""
+    if isinstance(value, np.ndarray):
+        return mix(value)
     state = value & _ALL
     state = (state ^ (state >> 30)) * _FIRST & _ALL
     state = (state ^ (state >> 27)) * _SECOND & _ALL

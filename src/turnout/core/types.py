@@ -29,7 +29,8 @@ class Task:
     Attributes:
         params: the model to start from, ``[P]``, or ``[B, P]`` if clients start from different versions.
         version: the version of the model, i.e. its number of server steps; one number, or int64 ``[B]`` on the host.
-        seed: the seed of the run; together with version and client it determines all randomness.
+        seed: the seed of the run; together with version and client it determines all randomness. It is int64 ``[B]`` on the
+            host if clients of several runs train together.
         phase: the phase: ``"train"``, or ``"measure"`` for measurements alone.
         shared: tensors that are broadcast beside the model, e.g. Scaffold's c.
         own: inputs of each of the B clients, ``[B]`` by name, e.g. its amount of work.
@@ -40,7 +41,7 @@ class Task:
 
     params: torch.Tensor
     version: int | np.ndarray
-    seed: int
+    seed: int | np.ndarray
     phase: str = "train"
     shared: State = field(default_factory=dict)
     own: State = field(default_factory=dict)

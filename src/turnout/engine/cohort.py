@@ -64,11 +64,11 @@ class Clients(Examples):
         return replace(self, start=start), start
 
     def keys(
-        self, purpose: str, seed: int, versions: np.ndarray, lanes: slice | np.ndarray = slice(None)
+        self, purpose: str, seed: int | np.ndarray, versions: np.ndarray, lanes: slice | np.ndarray = slice(None)
     ) -> torch.Tensor:
         """Return 64 random bits for each client, int64 ``[B]``, from (purpose, seed, version, client)."""
-        bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
-        return to_device(bits, self.objective.device)
+        bits = fold(stream(purpose, seed), versions, self.ids)
+        return to_device(bits[lanes], self.objective.device)
 
 
 class Start:

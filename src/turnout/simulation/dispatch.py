@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,11 +21,10 @@ from turnout.data.shards import Shards
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
 from turnout.population import BoundAttack, BoundSpeed
-from turnout.protocol.batch import Batch, Stepped
+from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.counts import CountLimits
 from turnout.protocol.federated_server import FederatedServer
-from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
 from turnout.record.client_memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
@@ -145,8 +146,8 @@ class SimulatedClients:
 
         return self.behaviour.colluded(reports, direction)
 
-    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
-        """Train the tasks of a batch, and return their reports.
+    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Steps[Report]:
+        """Have the tasks of a batch trained, chunk by chunk, and return their reports.
 
         A client that is in a batch several times does one task after another. Each process trains a share of the clients; one
         whose share is empty trains a client of another process, to learn the form of a report, and reports nothing. Phases
@@ -161,7 +162,7 @@ class SimulatedClients:
             is_empty = share.start == share.stop
             for chunk in chunks(slice(0, 1) if is_empty else share, self.workspace.lanes):
                 clients = batch.clients[rows[chunk]]
-                report, memory = self.step(clients, coordinator.task(batch, rows[chunk]))
+                report, memory = yield Assignment(self, clients, coordinator.task(batch, rows[chunk]))
                 if batch.phase != "measure":
                     self.memory.scatter(clients, memory)
                 report = report if self.behaviour is None else self._limits.screened(self.behaviour.sent(report))
@@ -179,11 +180,35 @@ class SimulatedClients:
         alone = collectives.world_size() == 1 and len(rows) <= self.workspace.lanes and version is None
         return StreamingSum(self.algorithm, server.state, server.federation, alone, version)
 
-    def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
-        """Do nothing: client memory was updated when the clients trained."""
 
-    def unusable(self, error: Exception, action: Step | Gather) -> None:
-        """Blame no report: a simulation ends with the error."""
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """A task, and different clients of a run that are to do it.
+
+    Attributes:
+        workers: all clients of the run.
+        ids: the clients, int64 ``[B]``.
+        task: the task.
+    """
+
+    workers: SimulatedClients
+    ids: np.ndarray
+    task: Task
+
+    def outcome(self) -> Outcome | BaseException:
+        """Return what the clients report and would remember, or the error that the task raises, which is for their run."""
+        try:
+            return self.workers.step(self.ids, self.task)
+        except BaseException as error:
+            return error
+
+
+Outcome = tuple[Report, State]
+"""The reports of an assignment, and what its clients would remember."""
+
+Value = TypeVar("Value")
+Steps = Generator[Assignment, Outcome, Value]
+"""A computation that yields each assignment, receives its outcome, and returns a value."""
 
 
 def _parts(batch: Batch) -> list[np.ndarray]:

@@ -13,14 +13,14 @@ from turnout.core.numerics import default_settings
 from turnout.core.types import ServerState, Task
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.loop import use
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
 from turnout.simulation.builder import Builder
-from turnout.simulation.dispatch import SimulatedClients
+from turnout.simulation.dispatch import SimulatedClients, Steps
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import InStep
+from turnout.simulation.lockstep import together
 from turnout.simulation.metrics import PresentModels, client_weights
 from turnout.simulation.opt_in import CandidatePool
 from turnout.simulation.sharding import check_agreement
@@ -79,12 +79,15 @@ class Simulation:
         """The server's state; ``state.version`` is the number of completed rounds."""
         return self.server.state
 
-    @default_settings()
     def round(self) -> None:
         """Take one server step, evaluate the model if due, and record a row."""
-        with self.objective.threads.one_processor_each():
+        together([self.steps()])
+
+    def steps(self) -> Steps[None]:
+        """Take a round, as `round` does, and yield each assignment of clients."""
+        with default_settings(), self.objective.threads.one_processor_each():
             start = time.perf_counter()
-            stepped = self.step()
+            stepped = yield from self._step()
             figures = {"seconds": time.perf_counter() - start} | self.driver.figures(stepped) | self._figures(stepped)
             self.row = self.recorder.step(self.server, stepped, figures, self.evaluate)
             if self.recorder.published.data:
@@ -93,8 +96,13 @@ class Simulation:
 
     def step(self) -> Stepped:
         """Take one server step, with the phases before it."""
-        while (stepped := use(self.coordinator, self.workers, self.driver.advance())) is None:
-            pass
+        return together([self._step()])[0]
+
+    def _step(self) -> Steps[Stepped]:
+        stepped = None
+        while stepped is None:
+            batch = self.coordinator.batch(self.driver.advance())
+            stepped = self.coordinator.take(batch, (yield from self.workers.reports_of(self.coordinator, batch)))
         self.show()
         return stepped
 

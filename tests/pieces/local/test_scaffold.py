@@ -17,6 +17,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.population.availability import Bernoulli
 from turnout.protocol.pace import Gather, Step
 from turnout.simulation import Simulation
+from turnout.simulation.lockstep import together
 
 from ...phases import ask, train
 
@@ -70,7 +71,8 @@ def test_initial_gradients_are_of_all_clients_at_the_first_model(tiny):
     assert isinstance(gather, Gather)
     assert gather.phase == "prepare"
     batch = simulation.coordinator.batch(gather)
-    simulation.coordinator.gathered(batch, simulation.workers.reports_of(simulation.coordinator, batch))
+    (reports,) = together([simulation.workers.reports_of(simulation.coordinator, batch)])
+    simulation.coordinator.gathered(batch, reports)
     own, mean = controls(simulation)
     torch.testing.assert_close(own.float(), gradients_at(simulation, first), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(mean, own.mean(dim=0), rtol=0, atol=1e-6)
