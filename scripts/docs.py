@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +185,11 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
     """Return a page with its links as they are on the site; a link to a file that has no page becomes its name.
 
     A drawing in Mermaid becomes a table: what draws it would have to be loaded from elsewhere. Equations become MathML.
+    Options of commands get a class that keeps them on one line.
     """
     if source in LINKED:
-        text = with_algorithms(text)
+        text = outside_code(with_algorithms, text)
+    text = outside_code(lambda part: re.sub(r"(?<!`)(`--[^`\n]{1,32}`)(?!`)", r"\1{.option}", part), text)
 
     def link(found: re.Match[str]) -> str:
         label, target, anchor = found[1], found[2], found[3] or ""
@@ -203,17 +205,20 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
     return re.sub(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, text)
 
 
+def outside_code(change: Callable[[str], str], text: str) -> str:
+    """Return a page with its text changed, except in blocks of code."""
+    parts = re.split(r"(```.*?```)", text, flags=re.S)
+    parts[::2] = [change(part) for part in parts[::2]]
+    return "".join(parts)
+
+
 def with_algorithms(text: str) -> str:
-    """Return a page on which names of algorithms in code font are links to the reference, except in blocks of code."""
+    """Return text in which names of algorithms in code font are links to the reference."""
     links = {
         name: f"[`{name}`](../reference/algorithms.md#{recipe.__module__}.{recipe.__qualname__})"
         for name, recipe in to.ALGORITHMS.items()
     }
-    parts = re.split(r"(```.*?```)", text, flags=re.S)
-    parts[::2] = [
-        re.sub(r"(?<![\[`])`(\w+)`", lambda found: links.get(found[1], found[0]), part) for part in parts[::2]
-    ]
-    return "".join(parts)
+    return re.sub(r"(?<![\[`])`(\w+)`", lambda found: links.get(found[1], found[0]), text)
 
 
 def with_equations(text: str) -> str:

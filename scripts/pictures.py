@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
 
     from turnout.results.records import RunRecord
@@ -39,7 +41,8 @@ def main() -> None:
             for picture in of_page(page):
                 print(picture.relative_to(ROOT))
     if not wanted or "front" in wanted:
-        print(front().relative_to(ROOT))
+        for picture in front():
+            print(picture.relative_to(ROOT))
 
 
 def of_page(page: Path) -> list[Path]:
@@ -68,20 +71,37 @@ def without_metadata(picture: Path) -> None:
     picture.write_text(text, encoding="utf-8")
 
 
-def front() -> Path:
-    """Draw what the demo shows: who takes part when, who holds rare digits, and how well these are recognized."""
+def front() -> list[Path]:
+    """Draw what the demo shows: who takes part when, who holds rare digits, and how well these are recognized.
+
+    The second picture has the same panels in two rows, for phones.
+    """
     from turnout.cli.runs import saved
     from turnout.cli.settings import Settings
     from turnout.comparison.folders import load_records, run_folders
-    from turnout.reporting.style import dress, new_figure
+    from turnout.reporting.style import new_figure
 
     folder = ROOT / DEMO
     if not folder.is_dir():
         sys.exit(f"no {DEMO}: run `turnout compare --config examples/demo.toml --folder {DEMO}` first")
     records = load_records([folder])
     counts = Settings(saved(run_folders([folder])[0])).data().label_counts()
-    figure = new_figure(9.6, 3.3)
-    who, rare, accuracy = figure.subplots(1, 3, width_ratios=(5, 1, 5))
+    wide, narrow = new_figure(9.6, 3.3), new_figure(4.4, 6.2)
+    panels = narrow.subplot_mosaic([["who", "rare"], ["accuracy", "accuracy"]], width_ratios=(3, 1))
+    draw_front(wide.subplots(1, 3, width_ratios=(5, 1, 5)), records, counts)
+    draw_front((panels["who"], panels["rare"], panels["accuracy"]), records, counts)
+    pictures = [DOCS / "front.svg", DOCS / "front-narrow.svg"]
+    for figure, picture in zip((wide, narrow), pictures, strict=True):
+        figure.savefig(picture, transparent=True)
+        without_metadata(picture)
+    return pictures
+
+
+def draw_front(axes: "Sequence[Axes]", records: "list[RunRecord]", counts: np.ndarray) -> None:
+    """Draw participation, the share of rare digits of each client, and accuracy on them."""
+    from turnout.reporting.style import dress
+
+    who, rare, accuracy = axes
     order = draw_participation(who, records[0])
     share = 100 * counts[:, RARE].sum(axis=1) / counts.sum(axis=1)
     rare.barh(np.arange(len(order)) + 0.5, share[order], height=1.0, color="#D55E00")
@@ -90,10 +110,6 @@ def front() -> Path:
     rare.set(xticks=(0, 100), yticks=[])
     rare.grid(visible=False)
     draw_accuracy(accuracy, records)
-    picture = DOCS / "front.svg"
-    figure.savefig(picture, transparent=True)
-    without_metadata(picture)
-    return picture
 
 
 def draw_participation(axes: "Axes", record: "RunRecord") -> np.ndarray:

@@ -84,9 +84,10 @@ class Examples:
     def _check_examples(self, part: str, x: torch.Tensor, y: torch.Tensor) -> None:
         of_tokens = y.ndim == 2 and y.shape[1] > 1
         if are_labels(y) and (not (y.ndim == 1 or of_tokens) or y.dtype != torch.int64):
+            of_pixels = ": write y.flatten(1), and nn.Flatten(2) as the last layer of the model" if y.ndim > 2 else ""
             raise DataError(
-                f"{self.name}: {part} labels must be int64 of shape [n], or [n, T] for T tokens, got {y.dtype} "
-                f"{list(y.shape)}"
+                f"{self.name}: {part} labels must be int64 of shape [n], or [n, T] for T tokens or pixels, got {y.dtype} "
+                f"{list(y.shape)}{of_pixels}"
             )
         if len(x) != len(y):
             raise DataError(f"{self.name}: {len(x)} {part} inputs but {len(y)} {part} targets; each input needs one")
