@@ -295,6 +295,8 @@ def test_pages_say_what_the_published_rows_show() -> None:
     best, last = list(table.ranks)[:4], min(table.ranks.values()) + (table.critical or 0.0)
     better = {name for row in table.standings.values() for name, standing in row.items() if standing.is_better}
     page, front = (" ".join((ROOT / name).read_text("utf-8").split()) for name in ("docs/benchmark.md", "README.md"))
+    searches = [standing for row in table.standings.values() for standing in row.values()]
+    assert f"In {sum(bool(each.edges) for each in searches)} of {len(searches)} searches the budget ended" in page
     assert f"Published are {len(table.standings)} rules" in page
     assert f"compares {len(table.standings)} rules" in front
     assert f"In {12 - len(better)} of 12 cells no rule is significantly better" in page

@@ -26,7 +26,7 @@ from turnout.workbench.benchmark.rows import Row, late, tuned
 OWN = "own data"
 """The name of the cell of one's own data."""
 
-SEEDS, EVALUATIONS = range(8), 8
+SEEDS, EVALUATIONS = range(12), 8
 """The seeds of a trial, and the evaluations of each run, whose last quarter counts."""
 
 

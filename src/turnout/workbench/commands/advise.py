@@ -37,7 +37,7 @@ class AdviseOptions:
 def advise(options: AdviseOptions) -> None:
     """Measure participation, name the nearest cells of the benchmark and the rules that led there.
 
-    With --try or --config, the three leading rules run on the trace over eight seeds, and one is recommended only if it is
+    With --try or --config, the three leading rules run on the trace over twelve seeds, and one is recommended only if it is
     significantly better than the plain mean. Measuring needs no labels.
 
     Examples:
