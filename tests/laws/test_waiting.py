@@ -11,7 +11,7 @@ from turnout import Sgd, configuration
 from turnout.base import server_step as step
 from turnout.base.server_step import server_step
 from turnout.core.types import Report
-from turnout.data import federated
+from turnout.data import shards
 from turnout.engine.objective import Objective
 from turnout.privacy.noise import GridNoise
 from turnout.simulation import Simulation
@@ -109,7 +109,7 @@ def test_further_synchronizations_of_a_server_step_are_detected(name, reads):
 def rounds(name, monkeypatch, local=LOCAL):
     """Two rounds up to their records; what is looked at before the first is not looked at."""
     monkeypatch.setattr(configuration, "check_device", lambda _: None)  # which refuses a device without numbers
-    monkeypatch.setattr(federated, "check_finite", lambda *_: None)
+    monkeypatch.setattr(shards, "check_finite", lambda *_: None)
     monkeypatch.setattr(Objective, "check", lambda *_: None)
     monkeypatch.setattr(Judge, "check", lambda *_: None)
     monkeypatch.setattr(Simulation, "_try_figures", lambda *_: None)
