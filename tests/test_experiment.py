@@ -295,7 +295,7 @@ def test_refusal_in_the_first_round_leaves_the_folder_unchanged(tiny, tmp_path, 
 
     if before:
         (tmp_path / "run").mkdir()
-    monkeypatch.setattr(Simulation, "round", refuse)
+    monkeypatch.setattr(Simulation, "steps", refuse)
     with pytest.raises(ConfigurationError, match="this cannot run"):
         small(tiny).run(tmp_path / "run")
     assert (tmp_path / "run").exists() == before

@@ -139,7 +139,7 @@ def test_ctrl_c_explains_how_to_resume(turnout: Turnout, small: Sequence[str], m
     def stop(*_: object, **__: object) -> None:
         raise Interrupted("stopped after round 1 of 2")
 
-    monkeypatch.setattr(Experiment, "run", stop)
+    monkeypatch.setattr(Experiment, "steps", stop)
     result = turnout("compare", "fedau", "mifa", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--folder", "c", *small)
     assert result.exit_code == 130
     assert "stopped with 0 of 2 runs finished, all saved in c. Resume with the same command" in result.stderr

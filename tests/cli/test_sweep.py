@@ -103,14 +103,14 @@ def test_algorithms_as_an_axis_have_one_best_point_each(turnout: Turnout, small:
 def test_failing_run_is_named_and_the_others_reported(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Experiment.run
+    steps = Experiment.steps
 
     def fail(experiment: Experiment, *arguments: Any, **options: Any) -> Any:
         if experiment.algorithm.name == "lr-0.2":
             raise ZeroDivisionError
-        return run(experiment, *arguments, **options)
+        return steps(experiment, *arguments, **options)
 
-    monkeypatch.setattr(Experiment, "run", fail)
+    monkeypatch.setattr(Experiment, "steps", fail)
     result = turnout("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, *small)
     assert result.exit_code == 1
     assert "lr-0.2, seed 0: ZeroDivisionError" in result.stderr
@@ -121,7 +121,7 @@ def test_ctrl_c_explains_how_to_resume(turnout: Turnout, small: Sequence[str], m
     def stop(*_: object, **__: object) -> None:
         raise Interrupted("stopped")
 
-    monkeypatch.setattr(Experiment, "run", stop)
+    monkeypatch.setattr(Experiment, "steps", stop)
     result = turnout("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--jobs", 1, *small)
     assert result.exit_code == 130
     assert "stopped with 0 of 2 runs finished, all saved in runs/sweep-digits. Resume with the same" in result.stderr

@@ -194,14 +194,14 @@ def test_data_directory_can_be_given(made: Turnout) -> None:
 
 
 def test_failing_run_is_named_and_the_others_reported(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Experiment.run
+    steps = Experiment.steps
 
     def fail(experiment: Experiment, *arguments: Any, **options: Any) -> Any:
         if experiment.algorithm.name == "small":
             raise ZeroDivisionError
-        return run(experiment, *arguments, **options)
+        return steps(experiment, *arguments, **options)
 
-    monkeypatch.setattr(Experiment, "run", fail)
+    monkeypatch.setattr(Experiment, "steps", fail)
     result = made("--panels", "plain", "--rounds", 1)
     assert result.exit_code == 1
     assert "3 runs failed:\n  plain/small, seed 0: ZeroDivisionError" in result.stderr
@@ -213,7 +213,7 @@ def test_ctrl_c_explains_how_to_resume(made: Turnout, monkeypatch: pytest.Monkey
     def stop(*_: object, **__: object) -> None:
         raise Interrupted("stopped after round 1 of 2")
 
-    monkeypatch.setattr(Experiment, "run", stop)
+    monkeypatch.setattr(Experiment, "steps", stop)
     result = made("--panels", "short")
     assert result.exit_code == 130
     assert "stopped with 0 of 2 runs finished, all saved in runs/made. Resume with the same command" in result.stderr
