@@ -224,7 +224,15 @@ def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
             hints[name] = eval(hint, vars(sys.modules[owner.__module__])) if isinstance(hint, str) else hint
         except NameError:
             hints[name] = object
-    return hints
+    return {name: _without_range(hint) for name, hint in hints.items()}
+
+
+def _without_range(hint: Any) -> Any:
+    """Return a type without the range of `turnout.core.ranges`, which the piece itself checks."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return typing.get_args(hint)[0]
+    is_union = typing.get_origin(hint) in (Union, types.UnionType)
+    return reduce(or_, map(_without_range, typing.get_args(hint))) if is_union else hint
 
 
 def _members(hint: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any, Self, TypeVar
 
 from turnout.core.checks import nearest
+from turnout.core.ranges import check_ranges
 
 _OTHERS = {
     "rounds": ("num_rounds", "n_rounds", "global_rounds", "num_global_rounds", "max_rounds"),
@@ -87,11 +88,12 @@ def _instead(function: str, name: str, taken: tuple[str, ...]) -> str:
 
 
 class ExplainsArguments:
-    """Base class of classes whose error for an unknown keyword argument says what to write instead."""
+    """Base class of classes whose errors say what to write instead of an unknown argument or a value out of range."""
 
-    def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Check the names of the options before `__init__` does."""
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Check the names of the options, and the ranges that their types have, before `__init__`."""
         refuse_unknown(cls, options)
+        check_ranges(cls, dict(zip(_taken(cls) or (), arguments, strict=False)) | options)
         return super().__new__(cls)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from turnout.core.checks import count, positive, refuse
+from turnout.core.ranges import Count, Positive, Whole
 from turnout.core.registry import Family, Registered
 
 __all__ = ["ByStep", "Cosine", "Halving", "InverseRoot", "LinearWarmup", "Schedule"]
@@ -56,16 +57,13 @@ class Halving(Schedule, name="halving"):
     """
 
     initial: float
-    start: int
-    every: int
-    most: int = 10
+    start: Whole
+    every: Count
+    most: Count = 10
     counted_from: int | None = None
 
     def __post_init__(self) -> None:
         check_step_size("initial", self.initial)
-        count("start", self.start, least=0)
-        count("every", self.every)
-        count("most", self.most)
         if self.counted_from is not None:
             count("counted_from", self.counted_from, least=0)
             if self.counted_from > self.start:
@@ -95,12 +93,11 @@ class Cosine(Schedule, name="cosine"):
     """
 
     initial: float
-    rounds: int
+    rounds: Count
     final: float = 0.0
 
     def __post_init__(self) -> None:
         check_step_size("initial", self.initial)
-        count("rounds", self.rounds)
         if not 0 <= self.final <= self.initial:
             raise refuse("final", given=self.final, needed=f"a number from 0 to initial = {self.initial}")
 
@@ -124,11 +121,10 @@ class InverseRoot(Schedule, name="inverse_root"):
     """
 
     initial: float
-    every: int = 10
+    every: Count = 10
 
     def __post_init__(self) -> None:
         check_step_size("initial", self.initial)
-        count("every", self.every)
 
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version."""
@@ -150,12 +146,8 @@ class LinearWarmup(Schedule, name="linear_warmup"):
         [0.0, 0.025, 0.05, 0.075, 0.1, 0.1]
     """
 
-    lr: float | Schedule
-    rounds: float
-
-    def __post_init__(self) -> None:
-        check_step_size("lr", self.lr)
-        positive("rounds", self.rounds)
+    lr: StepSize
+    rounds: Positive
 
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version."""
@@ -216,6 +208,10 @@ def check_step_size(name: str, value: Any) -> None:
     positive(name, value)
     if value > LARGEST:
         raise refuse(name, given=value, needed=f"a number of at most {LARGEST:.3g}, the largest in single precision")
+
+
+StepSize = Annotated[float | Schedule, check_step_size]
+"""A positive number, or a schedule."""
 
 
 def step_size(value: float | Schedule, version: np.ndarray) -> np.ndarray:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from turnout.core.checks import count, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count
 from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
 
 
@@ -41,12 +42,11 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
 
     channels: tuple[int, ...] = (32, 64)
     dropout: tuple[float, ...] = (0.3, 0.5)
-    hidden: int = 128
+    hidden: Count = 128
     hidden_dropout: float = 0.5
 
     def __post_init__(self) -> None:
         sizes("channels", self.channels, instead="Write the channels of each block: (32, 64)")
-        count("hidden", self.hidden)
         if any(width % 4 for width in (*self.channels, self.hidden)):
             raise refuse("channels and hidden", given=(self.channels, self.hidden), needed="multiples of 4")
         if not isinstance(self.dropout, tuple) or len(self.dropout) != len(self.channels):

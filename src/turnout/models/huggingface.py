@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, DataError, count, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, DataError, count, known_name, refuse
+from turnout.core.ranges import Positive
 from turnout.data.federated import FederatedData
 from turnout.models.pretrained import config_of, first_line, has_weights, needed, plain, short
 from turnout.models.quantized import quantize
@@ -68,7 +69,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
     base: str = "gpt2"
     task: str = "causal_lm"
     lora: int | None = 8
-    alpha: float = 16.0
+    alpha: Positive = 16.0
     targets: tuple[str, ...] = ()
     lora_dropout: float = 0.0
     base_dropout: bool = True
@@ -92,7 +93,6 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 needed="low-rank updates, with lora=None all weights are trained",
                 instead="Write lora=8",
             )
-        positive("alpha", self.alpha)
         dropout_rate("lora_dropout", self.lora_dropout)
 
     def fits(self, data: FederatedData) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from turnout.core.checks import count, not_negative, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count, NotNegative
 from turnout.models.spec import ModelSpec
 
 
@@ -40,16 +41,10 @@ class CharLstm(ModelSpec, name="char_lstm"):
     Heterogeneous Networks", MLSys 2020.
     """
 
-    embedding: int = 8
-    hidden: int = 256
-    layers: int = 2
-    forget_bias: float = 0.0
-
-    def __post_init__(self) -> None:
-        count("embedding", self.embedding)
-        count("hidden", self.hidden)
-        count("layers", self.layers)
-        not_negative("forget_bias", self.forget_bias)
+    embedding: Count = 8
+    hidden: Count = 256
+    layers: Count = 2
+    forget_bias: NotNegative = 0.0
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a `NextCharacter` over `num_classes` symbols."""

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from turnout.core.checks import count, not_negative, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count, NotNegative
 from turnout.models.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -54,13 +55,8 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
 
     loss = staticmethod(regularised_logistic_loss)
 
-    num_shared: int | None = None
-    rho: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.num_shared is not None:
-            count("num_shared", self.num_shared)
-        not_negative("rho", self.rho)
+    num_shared: Count | None = None
+    rho: NotNegative = 0.01
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a `TwoParts` over the flattened input."""

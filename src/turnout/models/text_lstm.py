@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from turnout.core.checks import count, not_negative, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count, NotNegative
 from turnout.models.lstm import Lstm
 from turnout.models.spec import ModelSpec
 
@@ -40,16 +41,10 @@ class TextLstm(ModelSpec, name="text_lstm"):
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, and the authors' code.
     """
 
-    hidden: int = 100
-    layers: int = 2
-    dense: int = 30
-    forget_bias: float = 1.0
-
-    def __post_init__(self) -> None:
-        count("hidden", self.hidden)
-        count("layers", self.layers)
-        count("dense", self.dense)
-        not_negative("forget_bias", self.forget_bias)
+    hidden: Count = 100
+    layers: Count = 2
+    dense: Count = 30
+    forget_bias: NotNegative = 1.0
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a `TextClassifier` of texts of T words with D numbers each."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import not_negative, positive, refuse
+from turnout.core.checks import refuse
 from turnout.core.random import fold, uniform
+from turnout.core.ranges import NotNegative, Positive
 from turnout.core.registry import Family, Registered
 
 __all__ = ["Constant", "Delay", "Exponential", "LogNormal", "Normal", "Pareto", "Uniform"]
@@ -78,10 +79,7 @@ class Constant(Delay, name="constant"):
         [2.5, 2.5]
     """
 
-    seconds: float = 1.0
-
-    def __post_init__(self) -> None:
-        not_negative("seconds", self.seconds)
+    seconds: NotNegative = 1.0
 
     def mean(self) -> float:
         """Return ``seconds``."""
@@ -112,12 +110,8 @@ class Normal(Delay, name="normal"):
         [0.0, 1.0, 2.16]
     """
 
-    loc: float = 1.0
-    scale: float = 0.1
-
-    def __post_init__(self) -> None:
-        not_negative("loc", self.loc)
-        positive("scale", self.scale)
+    loc: NotNegative = 1.0
+    scale: Positive = 0.1
 
     def mean(self) -> float:
         """Return ``loc * Phi(loc / scale) + scale * phi(loc / scale)``."""
@@ -147,12 +141,10 @@ class Uniform(Delay, name="uniform"):
         (2.5, [1.0, 2.5, 4.0])
     """
 
-    low: float = 0.0
-    high: float = 1.0
+    low: NotNegative = 0.0
+    high: NotNegative = 1.0
 
     def __post_init__(self) -> None:
-        not_negative("low", self.low)
-        not_negative("high", self.high)
         if self.high < self.low:
             raise refuse("high", given=self.high, needed=f"at least low={self.low}", instead="Exchange the two")
 
@@ -180,10 +172,7 @@ class Exponential(Delay, name="exponential"):
         [0.69, 4.61]
     """
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("scale", self.scale)
+    scale: Positive = 1.0
 
     def mean(self) -> float:
         """Return ``scale``."""
@@ -210,12 +199,8 @@ class LogNormal(Delay, name="lognormal"):
         [0.19, 1.0, 5.18]
     """
 
-    median: float = 1.0
-    sigma: float = 0.5
-
-    def __post_init__(self) -> None:
-        positive("median", self.median)
-        positive("sigma", self.sigma)
+    median: Positive = 1.0
+    sigma: Positive = 0.5
 
     def mean(self) -> float:
         """Return ``median * exp(sigma^2 / 2)``; inf on overflow."""
@@ -243,12 +228,8 @@ class Pareto(Delay, name="pareto"):
         [1.32, 6.31]
     """
 
-    scale: float = 1.0
-    shape: float = 2.5
-
-    def __post_init__(self) -> None:
-        positive("scale", self.scale)
-        positive("shape", self.shape)
+    scale: Positive = 1.0
+    shape: Positive = 2.5
 
     def mean(self) -> float:
         """Return ``scale * shape / (shape - 1)``; inf for a shape of at most 1."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from turnout.core.checks import ConfigurationError, count, positive
+from turnout.core.checks import ConfigurationError, count
 from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Positive
 from turnout.population.availability.base import Availability, one_round_length
 from turnout.population.availability.everyone import Everyone
 from turnout.population.behaviour import Attack
@@ -47,7 +48,7 @@ class Population(ExplainsArguments):
     availability: Availability = field(default_factory=Everyone)
     speed: SpeedModel | None = None
     dropout: Dropout | None = None
-    seconds_per_round: float | None = None
+    seconds_per_round: Positive | None = None
     requirement: Requirement | None = None
     opting: Opting | None = None
     behaviour: Attack | None = None
@@ -61,8 +62,6 @@ class Population(ExplainsArguments):
                 raise ConfigurationError(f"{name}: got {value!r}, needed {needed}{hint}")
         if self.separation is not None:
             count("separation", self.separation, least=2, instead="A client may take part in every round without it")
-        if self.seconds_per_round is not None:
-            positive("seconds_per_round", self.seconds_per_round)
         for name in ("dropout", "seconds_per_round"):
             if getattr(self, name) is not None and self.speed is None:
                 raise ConfigurationError(

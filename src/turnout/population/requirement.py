@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count, is_finite, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, DataError, is_finite, known_name, refuse
+from turnout.core.ranges import Count, Positive
 from turnout.core.registry import Family, Registered
 from turnout.population.table import check_path, numbers, read_table
 
@@ -104,18 +105,13 @@ class WarmUp(Requirement, name="warm_up"):
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    steps: int = 100
+    steps: Count = 100
     measure: Measure = "loss"
-    lr: float | None = None
-    batch_size: int | None = None
+    lr: Positive | None = None
+    batch_size: Count | None = None
 
     def __post_init__(self) -> None:
-        count("steps", self.steps)
         known_name("measure", self.measure, MEASURES)
-        if self.lr is not None:
-            positive("lr", self.lr)
-        if self.batch_size is not None:
-            count("batch_size", self.batch_size)
 
     def solo(self, local: Local) -> Local:
         """Return the local rule of the algorithm with `steps` steps."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.checks import count
+from turnout.core.ranges import Count
 from turnout.core.types import State
 from turnout.privacy.correlation import Correlation
 from turnout.privacy.mechanisms import library
@@ -47,10 +47,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
 
     is_searched: ClassVar[bool] = True
 
-    buffers: int = 4
-
-    def __post_init__(self) -> None:
-        count("buffers", self.buffers)
+    buffers: Count = 4
 
     def coefficients(
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None

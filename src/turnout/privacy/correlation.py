@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.checks import count
+from turnout.core.ranges import Count
 from turnout.core.registry import Family, Registered
 from turnout.core.types import State
 
@@ -109,11 +109,7 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
     NeurIPS 2024.
     """
 
-    bands: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.bands is not None:
-            count("bands", self.bands)
+    bands: Count | None = None
 
     def _bands(self, rounds: int, separation: int) -> int:
         """Return the number of bands for a number of rounds."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, refuse
 from turnout.core.random import generator
+from turnout.core.ranges import Count
 from turnout.data.partition.base import Partition, by_owner
 
 ARTIFICIAL = (
@@ -37,10 +38,7 @@ class ById(Partition, name="by_id"):
         [[1, 4], [0, 2, 5]]
     """
 
-    min_examples: int = 1
-
-    def __post_init__(self) -> None:
-        count("min_examples", self.min_examples)
+    min_examples: Count = 1
 
     def assign(
         self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None

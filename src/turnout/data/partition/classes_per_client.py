@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count
 from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_class, too_many_classes
 
 
@@ -35,10 +36,7 @@ class ClassesPerClient(Artificial, name="classes_per_client"):
     2017, section 3, has the idea (two shards of sorted examples for each client).
     """
 
-    k: int = 2
-
-    def __post_init__(self) -> None:
-        count("k", self.k)
+    k: Count = 2
 
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         classes, of_class = rows_by_class(labels)

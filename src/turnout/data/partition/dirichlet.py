@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, positive, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Positive, Whole
 from turnout.data.partition.base import Artificial, by_owner
 
 _DRAWS = 100
@@ -44,12 +45,8 @@ class Dirichlet(Artificial, name="dirichlet"):
     ICLR 2024, section 6 and the authors' code.
     """
 
-    alpha: float = 0.1
-    min_examples: int = 0
-
-    def __post_init__(self) -> None:
-        positive("alpha", self.alpha)
-        count("min_examples", self.min_examples, least=0)
+    alpha: Positive = 0.1
+    min_examples: Whole = 0
 
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         most = len(labels) // num_clients

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, positive, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count, Positive
 from turnout.data.partition.base import Artificial, by_owner, rows_by_class
 from turnout.data.partition.dirichlet import log_dirichlet
 
@@ -45,13 +46,8 @@ class HsuDirichlet(Artificial, name="hsu_dirichlet"):
     Classification", 2019, section 3.
     """
 
-    alpha: float = 1.0
-    examples_per_client: int | None = None
-
-    def __post_init__(self) -> None:
-        positive("alpha", self.alpha)
-        if self.examples_per_client is not None:
-            count("examples_per_client", self.examples_per_client)
+    alpha: Positive = 1.0
+    examples_per_client: Count | None = None
 
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         most = len(labels) // num_clients

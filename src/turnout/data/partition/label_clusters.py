@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count
 from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_class
 
 
@@ -37,12 +38,8 @@ class LabelClusters(Artificial, name="label_clusters"):
     2 labels).
     """
 
-    num_clusters: int = 5
-    labels_per_cluster: int = 2
-
-    def __post_init__(self) -> None:
-        count("num_clusters", self.num_clusters)
-        count("labels_per_cluster", self.labels_per_cluster)
+    num_clusters: Count = 5
+    labels_per_cluster: Count = 2
 
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         classes, of_class = rows_by_class(labels)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, not_negative, refuse
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count, NotNegative
 from turnout.data.partition.base import Artificial, by_owner, rows_by_class, too_many_classes
 
 
@@ -42,14 +43,9 @@ class PowerLaw(Artificial, name="power_law"):
     MNIST (1000 clients, 2 classes, sigma 2, least 5: the defaults).
     """
 
-    classes_per_client: int = 2
-    sigma: float = 2.0
-    least: int = 5
-
-    def __post_init__(self) -> None:
-        count("classes_per_client", self.classes_per_client)
-        not_negative("sigma", self.sigma)
-        count("least", self.least)
+    classes_per_client: Count = 2
+    sigma: NotNegative = 2.0
+    least: Count = 5
 
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         classes, of_class = rows_by_class(labels)

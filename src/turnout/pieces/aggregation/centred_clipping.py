@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import WithState
-from turnout.core.checks import count, positive
+from turnout.core.ranges import Count, Positive
 from turnout.core.types import Federation, State
 from turnout.pieces.aggregation.robust import Robust, Vectors
 
@@ -45,13 +45,8 @@ class CentredClipping(Robust, name="centred_clipping"):
 
     client_rows = ()
 
-    radius: float = 1.0
-    iterations: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("radius", self.radius)
-        count("iterations", self.iterations)
+    radius: Positive = 1.0
+    iterations: Count = 1
 
     def init(self, federation: Federation) -> State:
         """Return a center of zero."""

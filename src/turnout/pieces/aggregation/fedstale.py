@@ -8,8 +8,9 @@ import numpy as np
 
 from turnout.base import Slots, Weights, WithState
 from turnout.base.per_client import check_lengths, check_shares
-from turnout.core.checks import ConfigurationError, probability
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
+from turnout.core.ranges import Probability
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
@@ -56,11 +57,10 @@ class FedStale(KeepsUpdates, name="fedstale"):
     client_rows = ("table",)
     per_client = ("shares",)
 
-    beta: float = 0.5
+    beta: Probability = 0.5
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        probability("beta", self.beta)
         check_shares(self.shares)
 
     def init(self, federation: Federation) -> State:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.checks import count, positive
+from turnout.core.ranges import Count, Positive
 from turnout.pieces.aggregation.robust import Combination
 
 
@@ -38,13 +38,8 @@ class GeometricMedian(Combination, name="geometric_median"):
     Reference: Pillutla, Kakade and Harchaoui, "Robust aggregation for federated learning", IEEE TSP 2022, Algorithm 2.
     """
 
-    iterations: int = 8
-    smoothing: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("iterations", self.iterations)
-        positive("smoothing", self.smoothing)
+    iterations: Count = 8
+    smoothing: Positive = 1e-6
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return the coefficients of the vectors in z, which sum to 1."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
-from turnout.core.checks import ConfigurationError, positive
+from turnout.core.checks import ConfigurationError
+from turnout.core.ranges import Positive
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 
@@ -51,11 +52,7 @@ class KeptModels(Aggregation, name="kept_models"):
 
     needs_simulation = "clients continue from models that they keep, and a task contains the present model"
 
-    max_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_norm is not None:
-            positive("max_norm", self.max_norm)
+    max_norm: Positive | None = None
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for pieces that require one model for the whole cohort."""

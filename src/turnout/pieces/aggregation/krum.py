@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.checks import count
+from turnout.core.ranges import Count
 from turnout.pieces.aggregation.mixing import distances
 from turnout.pieces.aggregation.robust import Combination
 
@@ -58,12 +58,7 @@ class MultiKrum(Combination, name="multi_krum"):
     section 5.
     """
 
-    selected: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.selected is not None:
-            count("selected", self.selected)
+    selected: Count | None = None
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return 1/m for each of the m selected vectors."""

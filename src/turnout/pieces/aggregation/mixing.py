@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream
+from turnout.core.ranges import Count
 from turnout.core.registry import Family, Registered
 from turnout.core.types import Federation, Report
 
@@ -81,10 +81,7 @@ class Bucketing(Mixing, name="bucketing"):
     2022.
     """
 
-    size: int = 2
-
-    def __post_init__(self) -> None:
-        count("size", self.size)
+    size: Count = 2
 
     def matrix(
         self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
-from turnout.core.checks import count
+from turnout.core.ranges import Count
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.requirements import needs_whole_step
@@ -48,10 +48,7 @@ class RecentModels(Aggregation, name="recent_models"):
     reads = frozenset({"model", "offset"})
     only_sums = True
 
-    window: int = 5
-
-    def __post_init__(self) -> None:
-        count("window", self.window)
+    window: Count = 5
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for another server step, after which the model is not the mean."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from turnout.base import Guard
-from turnout.core.checks import positive
+from turnout.core.ranges import Positive
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
@@ -32,10 +32,7 @@ class Clip(Guard, name="clip"):
     Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018.
     """
 
-    norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("norm", self.norm)
+    norm: Positive = 1.0
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from turnout.base import Guard, Slots
-from turnout.core.checks import ConfigurationError, positive
+from turnout.core.checks import ConfigurationError
+from turnout.core.ranges import Positive
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import Updates, clipped
 from turnout.engine.cohort import Clients
@@ -31,10 +32,7 @@ class ClipControls(Guard, name="clip_controls"):
         (ClipControls(norm=0.5),)
     """
 
-    norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("norm", self.norm)
+    norm: Positive = 1.0
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error unless clients of the algorithm have control variates."""

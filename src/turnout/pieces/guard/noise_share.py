@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from turnout.base import Guard, Slots
-from turnout.core.checks import ConfigurationError, count
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream
+from turnout.core.ranges import Count
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
@@ -85,12 +86,11 @@ class NoiseShare(Guard, name="noise_share"):
 
     norm: float = 1.0
     noise_multiplier: float = 1.0
-    shares: int = 10
+    shares: Count = 10
 
     def __post_init__(self) -> None:
         check_bound("norm", self.norm)
         check_deviation("noise_multiplier", self.noise_multiplier)
-        count("shares", self.shares)
         share_step(self.norm, self.noise_multiplier, self.shares)
 
     def fits(self, algorithm: Slots) -> None:

@@ -12,8 +12,8 @@ import torch
 
 from turnout.base import MemoryShapes
 from turnout.base.compression import Compression, OfShapes
-from turnout.core.checks import count
 from turnout.core.random import fold, normal
+from turnout.core.ranges import Count
 from turnout.core.types import State
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -64,11 +64,7 @@ class PowerSgd(Compression, OfShapes, name="power_sgd"):
     optimization", NeurIPS 2019.
     """
 
-    rank: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("rank", self.rank)
+    rank: Count = 1
 
     def for_shapes(self, shapes: Shapes) -> PowerSgd:
         """Return the same compression for vectors that hold parameters of these shapes one after the other."""

@@ -8,8 +8,8 @@ import torch
 
 from turnout.base import MemoryShapes
 from turnout.core.adapter import Adapter
-from turnout.core.checks import count, probability
 from turnout.core.device import to_device
+from turnout.core.ranges import Count, Probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.guard.truncated_rank import TruncatedRank, truncated
@@ -46,13 +46,8 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
     (arXiv 2401.06432).
     """
 
-    decay: float = 0.99
-    least: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        probability("decay", self.decay)
-        count("least", self.least)
+    decay: Probability = 0.99
+    least: Count = 1
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
         """Return the shape of the present rank."""

@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 
 from turnout.base.compression import Compression
-from turnout.core.checks import count, refuse
+from turnout.core.checks import refuse
 from turnout.core.random import fold, uniform
+from turnout.core.ranges import Count
 from turnout.core.types import State
 from turnout.pieces.guard.compression import pack, unpack
 
@@ -48,14 +49,13 @@ class Qsgd(Compression, name="qsgd"):
 
     error_feedback: bool = False
     bits: int = 4
-    bucket: int = 512
+    bucket: Count = 512
     norm: Literal["max", "l2"] = "max"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits not in (2, 4, 8) or isinstance(self.bits, bool):
             raise refuse("bits", given=self.bits, needed="2, 4 or 8")
-        count("bucket", self.bucket)
         if self.norm not in ("max", "l2"):
             raise refuse("norm", given=self.norm, needed="'max' or 'l2'")
 

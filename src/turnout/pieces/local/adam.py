@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.base import Traits
-from turnout.core.checks import decay, positive
+from turnout.core.ranges import Decay, Positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import State
 from turnout.engine.compile import fused
@@ -50,17 +50,14 @@ class Adam(Solver, name="adam"):
     """
 
     lr: float | Schedule = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    epsilon: Positive = 1e-8
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight_decay(self.weight_decay)
-        positive("epsilon", self.epsilon)
-        decay("beta1", self.beta1)
-        decay("beta2", self.beta2)
 
     @property
     def traits(self) -> Traits:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.base import Correction, MemoryShapes, Traits
-from turnout.core.checks import count, positive, probability
+from turnout.core.ranges import Count, Positive, Probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, elements_of
@@ -64,18 +64,14 @@ class AggregationSteps(PairSteps):
     needs_plain = False
 
     parameters: str | tuple[str, ...] = "head"
-    share: float = 0.8
-    weight_lr: float = 1.0
-    threshold: float = 0.1
-    most_passes: int = 100
+    share: Probability = 0.8
+    weight_lr: Positive = 1.0
+    threshold: Positive = 0.1
+    most_passes: Count = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_patterns("parameters", self.parameters)
-        probability("share", self.share)
-        positive("weight_lr", self.weight_lr)
-        positive("threshold", self.threshold)
-        count("most_passes", self.most_passes)
 
     @property
     def traits(self) -> Traits:

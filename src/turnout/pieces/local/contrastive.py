@@ -8,9 +8,10 @@ import torch
 from torch.nn import functional as F
 
 from turnout.base import Correction, LossTerm, MemoryShapes, Outcome, Slots
-from turnout.core.checks import ConfigurationError, not_negative, positive
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
+from turnout.core.ranges import NotNegative, Positive
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
@@ -54,12 +55,8 @@ class Contrastive(LossTerm, name="contrastive"):
     Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
 
-    mu: float = 1.0
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        not_negative("mu", self.mu)
-        positive("temperature", self.temperature)
+    mu: NotNegative = 1.0
+    temperature: Positive = 0.5
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if a part of the model is personal."""

@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from turnout.base import Correction, MemoryShapes
-from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
+from turnout.core.ranges import Positive
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 
@@ -49,10 +49,7 @@ class DynamicRegularizer(Correction, name="dynamic_regularizer"):
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
 
-    alpha: float = 0.1
-
-    def __post_init__(self) -> None:
-        positive("alpha", self.alpha)
+    alpha: Positive = 0.1
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shape of the dual vector."""

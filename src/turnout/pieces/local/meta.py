@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 
 from turnout.base import FineTunes, Traits
-from turnout.core.checks import ConfigurationError, known_name, positive
+from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.ranges import Positive
 from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 
@@ -51,14 +52,12 @@ class Meta(SgdSteps, FineTunes):
     model-agnostic meta-learning approach", NeurIPS 2020.
     """
 
-    alpha: float = 0.01
+    alpha: Positive = 0.01
     hessian: Hessian = "none"
-    delta: float = 1e-3
+    delta: Positive = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("alpha", self.alpha)
-        positive("delta", self.delta)
         known_name("hessian", self.hessian, HESSIANS)
 
     @property

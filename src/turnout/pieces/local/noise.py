@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Correction
-from turnout.core.checks import not_negative
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.random import fold, normal
+from turnout.core.ranges import NotNegative
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 
@@ -42,12 +42,8 @@ class GradientNoise(Correction, name="gradient_noise"):
 
     of_objective = False
 
-    shared: float = 0.0
-    personal: float = 0.0
-
-    def __post_init__(self) -> None:
-        not_negative("shared", self.shared)
-        not_negative("personal", self.personal)
+    shared: NotNegative = 0.0
+    personal: NotNegative = 0.0
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction with the random keys of these clients in this round."""

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 import torch
 
 from turnout.base import Correction, Slots, Traits
-from turnout.core.checks import ConfigurationError, count, known_name, positive
+from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.ranges import Count, Positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
@@ -192,15 +193,12 @@ class MoreauSteps(PairSteps):
 
     kept_by = "MoreauModel"
 
-    proximal: float = 15.0
-    inner_steps: int = 5
-    inner_lr: float = 0.05
+    proximal: Positive = 15.0
+    inner_steps: Count = 5
+    inner_lr: Positive = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("proximal", self.proximal)
-        positive("inner_lr", self.inner_lr)
-        count("inner_steps", self.inner_steps)
         self._constant_lr("by which the personal model's step is divided")
 
     @property

@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from turnout.base import Correction, KeepingCorrection, MemoryShapes, Outcome
-from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
+from turnout.core.ranges import Count
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.scaffold import SummedGradients
@@ -55,10 +55,7 @@ class PeriodicScaffold(KeepingCorrection, name="periodic_scaffold"):
 
     keeps = ("control",)
 
-    period: int = 10
-
-    def __post_init__(self) -> None:
-        count("period", self.period)
+    period: Count = 10
 
     @property
     def renews_every(self) -> int:

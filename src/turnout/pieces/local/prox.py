@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Correction
-from turnout.core.checks import not_negative
+from turnout.core.ranges import NotNegative
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,7 @@ class Prox(Correction, name="prox"):
     Reference: Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
     """
 
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        not_negative("mu", self.mu)
+    mu: NotNegative = 0.01
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient plus ``mu (params - start)``."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from turnout.core.checks import ConfigurationError, decay
+from turnout.core.checks import ConfigurationError
+from turnout.core.ranges import Decay
 from turnout.core.schedule import Schedule
 from turnout.core.types import State
 from turnout.pieces.local.solver import Solver
@@ -20,13 +21,12 @@ from turnout.pieces.local.work import Work
 class SgdSteps(Solver, ABC):
     """Base class of minibatch SGD, and of variants that compute the direction of a step in another way."""
 
-    momentum: float = 0.0
+    momentum: Decay = 0.0
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight_decay(self.weight_decay)
-        decay("momentum", self.momentum)
         if self.keep_state and not self.momentum:
             raise ConfigurationError(
                 "keep_state: SGD without momentum has no state that a client could keep: write momentum=0.9, or "

@@ -12,7 +12,7 @@ import torch
 from turnout.base import Correction, CountsSteps, Local, LossTerm, MemoryShapes, Traits
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
 from turnout.core.registry import Family
-from turnout.core.schedule import LARGEST, Schedule, check_step_size
+from turnout.core.schedule import LARGEST, StepSize
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
@@ -60,7 +60,7 @@ class Solver(Local, CountsSteps):
 
     gives = ("loss",)
 
-    lr: float | Schedule = 0.1
+    lr: StepSize = 0.1
     steps: int | Work | None = 5
     epochs: int | Work | None = None
     batch_size: int = 16
@@ -71,7 +71,6 @@ class Solver(Local, CountsSteps):
     keep_state: bool = False
 
     def __post_init__(self) -> None:
-        check_step_size("lr", self.lr)
         count("batch_size", self.batch_size, most=MOST)
         known_name("sampling", self.sampling, SAMPLINGS)
         count("accumulate", self.accumulate, most=MOST)

@@ -8,9 +8,10 @@ import torch
 
 from turnout.base import Correction, Slots
 from turnout.core.adapter import Adapter
-from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
+from turnout.core.ranges import NotNegative
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.guard.pruned_rank import PrunedRank
@@ -39,10 +40,7 @@ class TailPenalty(Correction, name="tail_penalty"):
     (arXiv 2401.06432).
     """
 
-    penalty: float = 0.01
-
-    def __post_init__(self) -> None:
-        not_negative("penalty", self.penalty)
+    penalty: NotNegative = 0.01
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if no guard of the algorithm prunes adapters."""

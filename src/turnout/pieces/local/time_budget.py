@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.ranges import Positive, Probability
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.work import MOST, Work
@@ -43,14 +44,12 @@ class TimeBudget(Work, name="time_budget"):
     Reference: Nguyen et al., "Fast-convergent federated learning", JSAC 2021, section V-A.
     """
 
-    seconds: float = 10.0
-    quantile: float = 0.99
+    seconds: Positive = 10.0
+    quantile: Probability = 0.99
     least: int = 0
     most: int | None = None
 
     def __post_init__(self) -> None:
-        positive("seconds", self.seconds)
-        probability("quantile", self.quantile)
         if self.quantile == 1:
             raise refuse("quantile", given=1, needed="less than 1", instead="Most delays have no greatest value")
         count("least", self.least, least=0, most=MOST)

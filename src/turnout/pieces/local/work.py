@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.random import below, fold, stream
+from turnout.core.ranges import Positive
 from turnout.core.registry import Family, Registered
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
@@ -80,13 +81,11 @@ class ShareOfWork(Work, name="share_of_work"):
     """
 
     of: int | Work = 5
-    most: float | None = None
+    most: Positive | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, Work):
             count("of", self.of, most=MOST)
-        if self.most is not None:
-            positive("most", self.most)
 
     @property
     def counts_steps(self) -> bool:

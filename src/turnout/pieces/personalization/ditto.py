@@ -8,8 +8,9 @@ import torch
 
 from turnout.base import Correction, Local, Slots, TrainsBeside
 from turnout.base.tuning import tuning_rule
-from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
+from turnout.core.ranges import NotNegative
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.personalization.base import OnOwnPart, WholeModel
@@ -47,12 +48,8 @@ class Ditto(WholeModel, TrainsBeside, name="ditto"):
     Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
 
-    proximal: float = 0.1
+    proximal: NotNegative = 0.1
     adaptation_steps: int | tuple[int, ...] = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        not_negative("proximal", self.proximal)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for a local rule whose state clients keep: one state cannot belong to two models."""

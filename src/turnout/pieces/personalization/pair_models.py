@@ -8,8 +8,9 @@ import torch
 
 from turnout.base import Local, Slots
 from turnout.base.tuning import tuning_rule
-from turnout.core.checks import ConfigurationError, probability
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
+from turnout.core.ranges import Probability
 from turnout.core.types import Report, State
 from turnout.pieces.local.aggregation_steps import AggregationSteps
 from turnout.pieces.local.pair_steps import MixtureSteps, MoreauSteps
@@ -85,12 +86,8 @@ class Mixture(PairModel, name="mixture"):
 
     steps = MixtureSteps
 
-    alpha: float = 0.5
+    alpha: Probability = 0.5
     adaptation_steps: int | tuple[int, ...] = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        probability("alpha", self.alpha)
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
         """Return the model's initial parameters and the share, ``[P + 1]``."""

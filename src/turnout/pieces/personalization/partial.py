@@ -11,9 +11,10 @@ from torch import nn
 
 from turnout.base import Correction, CorrectsColumns, Local, Personalization, Slots
 from turnout.base.tuning import tuning_rule
-from turnout.core.checks import ConfigurationError, positive, probability
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
+from turnout.core.ranges import Positive, Probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, names_of, trainable_names
@@ -125,16 +126,10 @@ class Personal(PartialModel, CorrectsColumns, name="personal"):
     """
 
     parameters: str | tuple[str, ...] | Callable[[str], bool] = "head"
-    lr_factor: float = 1.0
-    outer_lr: float = 1.0
-    alternate: float = 0.0
+    lr_factor: Positive = 1.0
+    outer_lr: Positive = 1.0
+    alternate: Probability = 0.0
     adaptation_steps: int | tuple[int, ...] = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("lr_factor", self.lr_factor)
-        positive("outer_lr", self.outer_lr)
-        probability("alternate", self.alternate)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for local rules with which the parts cannot alternate or have different step sizes."""

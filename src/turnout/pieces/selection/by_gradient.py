@@ -10,9 +10,9 @@ import torch
 
 from turnout.base import Selection
 from turnout.core.candidates import Candidates
-from turnout.core.checks import not_negative
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import NotNegative
 from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
@@ -192,14 +192,10 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
 
     measurements = (StartGradient(), Inexactness())
 
-    psi: float = 1.0
+    psi: NotNegative = 1.0
     cohort_size: Size = 10
     by_examples: bool = False
     scores_by_examples: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        not_negative("psi", self.psi)
 
     def score(self, measured: Report) -> np.ndarray:
         """Return ``|I_k|``, float64 ``[B]``."""

@@ -10,7 +10,8 @@ import torch
 
 from turnout.base import RecordingSelection
 from turnout.core.candidates import Candidates
-from turnout.core.checks import count, probability
+from turnout.core.checks import probability
+from turnout.core.ranges import Count
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.selection.draws import by_weight
 from turnout.pieces.selection.fixed_size import FixedSize
@@ -43,14 +44,12 @@ class Exploring(FixedSize, RecordingSelection):
     decay: float = 0.98
     least: float = 0.2
     cutoff: float = 0.95
-    most: int | None = None
+    most: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("exploration", "decay", "least", "cutoff"):
             probability(name, getattr(self, name))
-        if self.most is not None:
-            count("most", self.most)
 
     @abstractmethod
     def scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:

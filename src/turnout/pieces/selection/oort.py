@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import count, not_negative, positive, probability
+from turnout.core.checks import not_negative, positive
 from turnout.core.device import to_device
+from turnout.core.ranges import Count, Probability
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.selection.exploring import Exploring
 
@@ -77,19 +78,17 @@ class Oort(Exploring, name="oort"):
     client_rows = ("utility", "last", "count")
     per_client = ("durations",)
 
-    clip: float = 0.95
+    clip: Probability = 0.95
     durations: tuple[float, ...] | None = None
     preferred: float = 10.0
     penalty: float = 2.0
     pacer_step: float = 10.0
-    window: int = 20
+    window: Count = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        probability("clip", self.clip)
         for name in ("penalty", "pacer_step"):
             not_negative(name, getattr(self, name))
-        count("window", self.window)
         for name, value in (("preferred", self.preferred), *(("durations", value) for value in self.durations or ())):
             positive(name, value)
 

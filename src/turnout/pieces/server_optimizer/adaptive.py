@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Server, WithState
-from turnout.core.checks import decay, positive, refuse
-from turnout.core.schedule import Schedule, check_step_size, step_size_at
+from turnout.core.checks import positive, refuse
+from turnout.core.ranges import Decay
+from turnout.core.schedule import StepSize, step_size_at
 from turnout.core.types import Federation, State
 
 
@@ -45,13 +46,11 @@ class Adaptive(Server):
     client_rows = ()
     trusts = ("max_norm", "takes short steps for long after a single large update")
 
-    lr: float | Schedule = 0.01
-    beta1: float = 0.9
+    lr: StepSize = 0.01
+    beta1: Decay = 0.9
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        check_step_size("lr", self.lr)
-        decay("beta1", self.beta1)
         check_offset("tau", self.tau)
 
     @abstractmethod

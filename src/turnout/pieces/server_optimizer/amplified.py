@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Server, StepsAlone, WithState
-from turnout.core.checks import count, positive
+from turnout.core.ranges import Count, Positive
 from turnout.core.types import Federation, State
 
 
@@ -46,12 +46,8 @@ class Amplified(Server, StepsAlone, name="amplified"):
 
     client_rows = ()
 
-    period: int = 10
-    gamma: float = 1.5
-
-    def __post_init__(self) -> None:
-        count("period", self.period)
-        positive("gamma", self.gamma)
+    period: Count = 10
+    gamma: Positive = 1.5
 
     def init(self, federation: Federation) -> State:
         """Return the state at the start of a period."""

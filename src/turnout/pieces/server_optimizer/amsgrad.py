@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 
 from turnout.base import Server, ShortensSteps, WithState
-from turnout.core.checks import count, decay, known_name
-from turnout.core.schedule import Schedule, check_step_size, step_size_at
+from turnout.core.checks import known_name
+from turnout.core.ranges import Decay, Whole
+from turnout.core.schedule import StepSize, step_size_at
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.server_optimizer.adaptive import check_offset
 
@@ -63,21 +64,17 @@ class ServerAmsgrad(Server, ShortensSteps, name="amsgrad"):
     client_rows = ()
     trusts = ("max_norm", "takes short steps for good after a single large update")
 
-    lr: float | Schedule = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
+    lr: StepSize = 0.01
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
     epsilon: float = 1e-8
     delays: Delays = "ignored"
-    threshold: int = 1
+    threshold: Whole = 1
     bias_correction: bool = False
 
     def __post_init__(self) -> None:
-        check_step_size("lr", self.lr)
-        decay("beta1", self.beta1)
-        decay("beta2", self.beta2)
         check_offset("epsilon", self.epsilon)
         known_name("rule of delays", self.delays, DELAYS)
-        count("threshold", self.threshold, least=0)
 
     def init(self, federation: Federation) -> State:
         """Return zeros."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import ScalesByReports, Server, Slots, Weights, WithState
-from turnout.core.checks import ConfigurationError, positive
+from turnout.core.checks import ConfigurationError
+from turnout.core.ranges import Positive
 from turnout.core.types import Report, State
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 
@@ -46,10 +47,7 @@ class FedExP(Server, ScalesByReports, name="fedexp"):
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
 
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+    epsilon: Positive = 1e-3
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error unless the direction is a weighted sum of this round's updates."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Server, WithState
-from turnout.core.checks import decay
-from turnout.core.schedule import Schedule, check_step_size, step_size_at
+from turnout.core.ranges import Decay
+from turnout.core.schedule import StepSize, step_size_at
 from turnout.core.types import Federation, State
 
 
@@ -42,12 +42,8 @@ class ServerMomentum(Server, name="momentum"):
 
     client_rows = ()
 
-    lr: float | Schedule = 0.3
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        check_step_size("lr", self.lr)
-        decay("beta", self.beta)
+    lr: StepSize = 0.3
+    beta: Decay = 0.9
 
     def init(self, federation: Federation) -> State:
         """Return v = 0."""

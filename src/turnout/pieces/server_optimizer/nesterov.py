@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Server, WithState
-from turnout.core.checks import count, decay, refuse
-from turnout.core.schedule import Schedule, check_step_size, step_size_at
+from turnout.core.checks import refuse
+from turnout.core.ranges import Count, Decay
+from turnout.core.schedule import StepSize, step_size_at
 from turnout.core.types import Federation, State
 
 
@@ -61,15 +62,12 @@ class ServerNesterov(Server, name="nesterov"):
 
     client_rows = ()
 
-    lr: float | Schedule = 0.7
-    beta: float = 0.9
-    every: int = 1
+    lr: StepSize = 0.7
+    beta: Decay = 0.9
+    every: Count = 1
     share: float = 0.0
 
     def __post_init__(self) -> None:
-        check_step_size("lr", self.lr)
-        decay("beta", self.beta)
-        count("every", self.every)
         if not 0 <= self.share <= 1 / self.every:
             raise refuse("share", given=self.share, needed=f"a number from 0 to 1/every = {1 / self.every:.4g}")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.checks import decay
+from turnout.core.ranges import Decay
 from turnout.pieces.server_optimizer.adaptive import Adaptive
 
 
@@ -38,11 +38,7 @@ class ServerYogi(Adaptive, name="yogi"):
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
 
-    beta2: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        decay("beta2", self.beta2)
+    beta2: Decay = 0.99
 
     def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         """Return ``v - (1 - beta2) u^2 sign(v - u^2)``."""

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from turnout.base import Normaliser, Slots, Weighting, Weights, WithState
-from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
+from turnout.core.ranges import NotNegative
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.weighting.examples import ByExamples
@@ -49,10 +50,7 @@ class Alignment(Weighting, name="alignment"):
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
-    psi: float = 0.0
-
-    def __post_init__(self) -> None:
-        not_negative("psi", self.psi)
+    psi: NotNegative = 0.0
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]

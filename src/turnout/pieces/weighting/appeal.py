@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turnout.base import Weighting, Weights, WithState
-from turnout.core.checks import known_name, not_negative, positive
+from turnout.core.checks import known_name
+from turnout.core.ranges import NotNegative, Positive
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.weighting.normalize import ByOneNumber
 
@@ -53,11 +54,10 @@ class Appeal(Weighting, name="appeal"):
     needs = ("appeal_gap",)
 
     q: Q = "derivative"
-    sharpness: float = 1.0
+    sharpness: Positive = 1.0
 
     def __post_init__(self) -> None:
         known_name("q", self.q, QS)
-        positive("sharpness", self.sharpness)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return q of each report."""
@@ -92,10 +92,7 @@ class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        not_negative("epsilon", self.epsilon)
+    epsilon: NotNegative = 1e-3
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Return the weights divided by their sum plus epsilon, and the state."""

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from turnout.base import Weighting, Weights
-from turnout.core.checks import count, known_name, not_negative, positive
+from turnout.core.checks import known_name
+from turnout.core.ranges import NotNegative, Positive, Whole
 from turnout.core.types import Federation, Report, State
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
@@ -57,17 +58,13 @@ class ByStaleness(Weighting, name="by_staleness"):
     participation = "own"
 
     rule: Rule = "polynomial"
-    exponent: float = 0.5
-    base: float = 0.5
-    slope: float = 10.0
-    grace: int = 4
+    exponent: NotNegative = 0.5
+    base: Positive = 0.5
+    slope: Positive = 10.0
+    grace: Whole = 4
 
     def __post_init__(self) -> None:
         known_name("rule of staleness", self.rule, RULES)
-        not_negative("exponent", self.exponent)
-        positive("base", self.base)
-        positive("slope", self.slope)
-        count("grace", self.grace, least=0)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return s of each report."""

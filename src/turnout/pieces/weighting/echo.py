@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Weighting, Weights
-from turnout.core.checks import positive
+from turnout.core.ranges import Positive
 from turnout.core.types import Federation, Report, State
 
 
@@ -42,10 +42,7 @@ class Echo(Weighting, name="echo"):
     reads = "timing"
     participation = "own"
 
-    lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("lr", self.lr)
+    lr: Positive = 1.0
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return the number of rounds that each update stands for, times the step size."""

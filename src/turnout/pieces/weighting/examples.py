@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Weighting, Weights
-from turnout.core.checks import count
+from turnout.core.ranges import Count
 from turnout.core.types import Federation, Report, State
 
 
@@ -65,10 +65,7 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
     reads = "own"
     participation = "none"
 
-    most: int = 100
-
-    def __post_init__(self) -> None:
-        count("most", self.most)
+    most: Count = 100
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return ``min(n / most, 1)`` of each report."""

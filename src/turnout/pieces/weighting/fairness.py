@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Normaliser, Slots, Weighting, Weights, WithState
-from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.ranges import NotNegative
+from turnout.core.schedule import Schedule, StepSize, step_size
 from turnout.core.types import Federation, Report, State
 
 _LEAST = 1e-10  # added to losses, because a negative power of 0 is infinite
@@ -50,12 +51,8 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
 
     needs = ("start_loss",)
 
-    q: float = 1.0
-    lr: float | Schedule = 0.1
-
-    def __post_init__(self) -> None:
-        not_negative("q", self.q)
-        check_step_size("lr", self.lr)
+    q: NotNegative = 1.0
+    lr: StepSize = 0.1
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if the step size differs from that of the local rule: gamma turns updates into gradients."""

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from turnout.base import InformsClients, KnownInAdvance, Weighting, Weights, WithState
-from turnout.core.checks import ConfigurationError, positive
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
+from turnout.core.ranges import Positive
 from turnout.core.types import Federation, Report, State
 
 
@@ -58,10 +59,9 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
     needs = ("appeal_gap",)
     client_rows = ("times",)
 
-    factor: float = 4.0
+    factor: Positive = 4.0
 
     def __post_init__(self) -> None:
-        positive("factor", self.factor)
         if self.factor <= 1:
             raise ConfigurationError(
                 f"factor: got {self.factor}, needed a number > 1, so that weights of unsatisfied clients grow"

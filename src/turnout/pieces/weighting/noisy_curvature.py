@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.base import Slots, Weights, WithState
-from turnout.core.checks import not_negative
-from turnout.core.schedule import Schedule, check_step_size
+from turnout.core.ranges import NotNegative
+from turnout.core.schedule import StepSize
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.weighting.fairness import check_gamma, losses, relative_curvature
 from turnout.pieces.weighting.noisy_sum import NoisyDivisor
@@ -54,16 +54,11 @@ class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
     reads = "own"
     needs = ("start_loss",)
 
-    q: float = 1.0
-    lr: float | Schedule = 0.1
+    q: NotNegative = 1.0
+    lr: StepSize = 0.1
     most: float = 4.0
     noise_multiplier: float = 3.0
     least: float = 4.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        not_negative("q", self.q)
-        check_step_size("lr", self.lr)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if the step size differs from that of the local rule."""

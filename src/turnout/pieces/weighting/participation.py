@@ -11,7 +11,8 @@ import torch
 
 from turnout.base import KnownInAdvance, MutatesRows, Weighting, Weights, WithState
 from turnout.base.per_client import check_lengths
-from turnout.core.checks import count, positive, refuse
+from turnout.core.checks import count, refuse
+from turnout.core.ranges import Positive
 from turnout.core.types import Federation, Report, State
 
 
@@ -67,7 +68,7 @@ class Participation(Weighting, KnownInAdvance, MutatesRows, name="participation"
 
     cutoff: int | None = 50
     average: str = "mean"
-    rate: float = 0.1
+    rate: Positive = 0.1
     groups: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +76,6 @@ class Participation(Weighting, KnownInAdvance, MutatesRows, name="participation"
             count("cutoff", self.cutoff, instead="Write cutoff=None for no cutoff; 1 would make every weight 1")
         if self.average not in ("mean", "exponential"):
             raise refuse("average", given=self.average, needed="'mean' or 'exponential'")
-        positive("rate", self.rate)
         if self.rate > 1:
             raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
         if self.groups is not None and not (self.groups and all(type(g) is int and g >= 0 for g in self.groups)):

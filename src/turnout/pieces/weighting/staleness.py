@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from turnout.base import Weighting, Weights, WithState
-from turnout.core.checks import count, known_name, positive, refuse
+from turnout.core.checks import known_name, refuse
 from turnout.core.device import to_device
+from turnout.core.ranges import Count, Positive
 from turnout.core.types import Federation, Report, State
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]
@@ -69,14 +70,12 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
 
     rule: Rule = "paper"
     average: Average = "window"
-    window: int = 5
-    rate: float = 0.1
+    window: Count = 5
+    rate: Positive = 0.1
 
     def __post_init__(self) -> None:
         known_name("rule of staleness", self.rule, RULES)
         known_name("average of staleness", self.average, AVERAGES)
-        count("window", self.window)
-        positive("rate", self.rate)
         if self.rate > 1:
             raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
 

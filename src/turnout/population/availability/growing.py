@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, probability
+from turnout.core.checks import ConfigurationError, count
 from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import Probability
 from turnout.population.availability.base import BoundAvailability
 from turnout.population.availability.rates import RatedAvailability
 
@@ -37,13 +38,12 @@ class Arrivals(RatedAvailability, name="arrivals"):
     """
 
     mean: float = 0.5
-    initial: float = 0.3
+    initial: Probability = 0.3
     first: int = 0
     last: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        probability("initial", self.initial)
         _check_window(self.first, self.last)
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
@@ -79,13 +79,12 @@ class Departures(RatedAvailability, name="departures"):
     """
 
     mean: float = 0.5
-    remaining: float = 0.3
+    remaining: Probability = 0.3
     first: int = 0
     last: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        probability("remaining", self.remaining)
         _check_window(self.first, self.last)
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:

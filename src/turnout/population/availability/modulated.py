@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, probability, refuse
+from turnout.core.checks import count, refuse
 from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import Probability
 from turnout.population.availability.base import BoundAvailability
 from turnout.population.availability.rates import RatedAvailability
 
@@ -67,11 +68,10 @@ class Sine(Modulated, name="sine"):
     NeurIPS 2024, section 7; constants as in the authors' code.
     """
 
-    gamma: float = 0.3
+    gamma: Probability = 0.3
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        probability("gamma", self.gamma)
         if self.gamma > 0.5:
             raise refuse("gamma", given=self.gamma, needed="at most 0.5: a rate would fall below 0")
 
@@ -98,11 +98,7 @@ class InterleavedSine(Sine, name="interleaved_sine"):
     Reference: Xiang et al., NeurIPS 2024, section 7; constants as in the authors' code.
     """
 
-    cutoff: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        probability("cutoff", self.cutoff)
+    cutoff: Probability = 0.1
 
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:
         """Return ``p_n f(t)`` if it is at least the cutoff, else 0."""
@@ -128,11 +124,7 @@ class Staircase(Modulated, name="staircase"):
     Reference: Xiang et al., NeurIPS 2024, section 7; constants as in the authors' code.
     """
 
-    low: float = 0.4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        probability("low", self.low)
+    low: Probability = 0.4
 
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:
         """Return p_n, or ``low p_n``."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, not_negative, positive, probability, refuse
 from turnout.core.random import generator
+from turnout.core.ranges import Probability
 from turnout.population.availability.base import Availability
 
 LabelCorrelation = float | tuple[float, ...]
@@ -118,18 +119,16 @@ class RatedAvailability(Availability):
         ConfigurationError: if a probability is outside [0, 1], the mean is 0, or rates are both listed and drawn.
     """
 
-    mean: float = 0.1
+    mean: Probability = 0.1
     correlated_with_labels: LabelCorrelation | None = None
-    floor: float = 0.02
+    floor: Probability = 0.02
     rates: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        probability("mean", self.mean)
         if self.mean == 0:
             raise refuse(
                 "mean", given=self.mean, needed="a probability > 0", instead="At 0 no client is ever available"
             )
-        probability("floor", self.floor)
         alpha = correlation("correlated_with_labels", self.correlated_with_labels)
         object.__setattr__(self, "correlated_with_labels", alpha)
         if self.rates is None:

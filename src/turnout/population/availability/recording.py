@@ -10,6 +10,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, refuse
 from turnout.core.random import below, fold, generator, stream
+from turnout.core.ranges import Count
 from turnout.population.availability.intervals import (
     BoundTrace,
     Intervals,
@@ -104,14 +105,12 @@ class TimedTrace(Recording, name="timed_trace"):
     """
 
     table: Table
-    num_devices: int | None = None
+    num_devices: Count | None = None
     drawn: bool = False
     start: int | str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_devices is not None:
-            count("num_devices", self.num_devices)
         for name in ("num_devices", "correlated_with_labels"):
             if getattr(self, name) is not None and not self.drawn:
                 raise ConfigurationError(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, probability, refuse
+from turnout.core.checks import count, refuse
 from turnout.core.random import generator
+from turnout.core.ranges import Count, Probability
 from turnout.population.availability.base import Availability, BoundAvailability
 from turnout.population.availability.rates import LabelCorrelation, correlation, rank_by_labels
 
@@ -38,13 +39,11 @@ class RoundRobin(Availability, name="round_robin"):
         [[0, 0, 1, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
     """
 
-    size: int = 10
-    overlap: float = 0.0
+    size: Count = 10
+    overlap: Probability = 0.0
     correlated_with_labels: LabelCorrelation | None = None
 
     def __post_init__(self) -> None:
-        count("size", self.size)
-        probability("overlap", self.overlap)
         alpha = correlation("correlated_with_labels", self.correlated_with_labels)
         object.__setattr__(self, "correlated_with_labels", alpha)
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.checks import ConfigurationError, count, positive
+from turnout.core.checks import ConfigurationError
+from turnout.core.ranges import Count, Positive
 from turnout.population.behaviour.byzantine import Attack, Honest
 
 
@@ -35,12 +36,7 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
 
     colludes: ClassVar[bool] = True
 
-    z: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.z is not None:
-            positive("z", self.z)
+    z: Positive | None = None
 
     def forged(self, honest: Honest) -> torch.Tensor:
         """Return the update of all attackers."""
@@ -75,11 +71,7 @@ class InnerProduct(Attack, name="inner_product"):
 
     colludes: ClassVar[bool] = True
 
-    scale: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("scale", self.scale)
+    scale: Positive = 2.0
 
     def forged(self, honest: Honest) -> torch.Tensor:
         """Return the update of all attackers."""
@@ -149,11 +141,7 @@ class WorstCase(Attack, name="worst_case"):
 
     colludes: ClassVar[bool] = True
 
-    evaluations: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("evaluations", self.evaluations)
+    evaluations: Count = 20
 
     def forged(self, honest: Honest) -> torch.Tensor:
         """Return the update of all attackers."""

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, is_finite, not_negative, probability, refuse
+from turnout.core.checks import ConfigurationError, is_finite, refuse
 from turnout.core.device import to_device
 from turnout.core.random import fold, generator, normal, stream
+from turnout.core.ranges import NotNegative, Probability
 from turnout.core.registry import Family, Registered
 from turnout.core.types import Report
 from turnout.core.updates import Updates
@@ -36,13 +37,10 @@ class Attack(Registered):
 
     family = Family("behaviour", "behaviours", ("turnout.population.behaviour",))
 
-    fraction: float = 0.1
+    fraction: Probability = 0.1
 
     colludes: ClassVar[bool] = False
     """True where attackers know the honest reports of the same step, from which `forged` makes theirs."""
-
-    def __post_init__(self) -> None:
-        probability("fraction", self.fraction)
 
     def poisoned(self, labels: torch.Tensor, num_classes: int | None) -> torch.Tensor:
         """Return the labels on which attackers train, from their true labels."""
@@ -103,14 +101,11 @@ class Byzantine(Attack, name="byzantine"):
     """
 
     fraction: float = 0.1
-    inflation: float = 100.0
-    noise: float = 1.0
+    inflation: NotNegative = 100.0
+    noise: NotNegative = 1.0
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        not_negative("inflation", self.inflation)
-        not_negative("noise", self.noise)
         if not is_finite(self.scale):
             raise refuse("scale", given=self.scale, needed="a finite number")
         if self.inflation == 0 and self.noise == 0 and self.scale == 1:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted, known_name, refuse
+from turnout.core.ranges import Count
 from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, Step, Training
 from turnout.protocol.pace.pace import BoundPace, Pace
 
@@ -55,7 +56,7 @@ class Buffered(Pace, name="buffered"):
     "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness reweighting", 2024.
     """
 
-    buffer_size: int = 10
+    buffer_size: Count = 10
     concurrency: int | None = None
     max_staleness: int | None = None
     reselect: bool = False
@@ -63,7 +64,6 @@ class Buffered(Pace, name="buffered"):
     starts_with_all: bool = False
 
     def __post_init__(self) -> None:
-        count("buffer_size", self.buffer_size)
         if self.concurrency is not None:
             count("concurrency", self.concurrency, instead="Write None for everyone")
         if self.max_staleness is not None:

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, counted, positive
+from turnout.core.checks import ConfigurationError, count, counted
+from turnout.core.ranges import Count, Positive
 from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, SetTimer, Step, Training
 from turnout.protocol.pace.group_table import GroupTable
 from turnout.protocol.pace.pace import Pace
@@ -55,19 +56,15 @@ class BufferedGroups(Pace, name="buffered_groups"):
 
     forms_groups: ClassVar[bool] = True
 
-    buffer_size: int = 2
-    group_size: int = 5
+    buffer_size: Count = 2
+    group_size: Count = 5
     concurrency: int | None = None
-    deadline: float | None = None
+    deadline: Positive | None = None
     max_staleness: int | None = None
 
     def __post_init__(self) -> None:
-        count("buffer_size", self.buffer_size)
-        count("group_size", self.group_size)
         if self.concurrency is not None:
             count("concurrency", self.concurrency, instead="Write None for as many as there are clients for")
-        if self.deadline is not None:
-            positive("deadline", self.deadline)
         if self.max_staleness is not None:
             count("max_staleness", self.max_staleness, least=0, instead="Write None to use all groups")
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, not_negative, positive, refuse
+from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.ranges import NotNegative, Positive
 from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, SetTimer, Step, Training
 from turnout.protocol.pace.pace import Pace
 from turnout.protocol.pace.phases import PhasedPace, Round, dropped
@@ -58,22 +59,18 @@ class Rounds(Pace, name="rounds"):
 
     steps_are_rounds: ClassVar[bool] = True
 
-    deadline: float | None = None
-    over_selection: float = 1.0
+    deadline: Positive | None = None
+    over_selection: Positive = 1.0
     quorum: int | None = None
-    grace: float = 0.5
+    grace: NotNegative = 0.5
 
     def __post_init__(self) -> None:
-        if self.deadline is not None:
-            positive("deadline", self.deadline)
-        positive("over_selection", self.over_selection)
         if self.over_selection < 1:
             raise refuse(
                 "over_selection", given=self.over_selection, needed="a factor >= 1", instead="1.3 asks 30% more"
             )
         if self.quorum is not None:
             count("quorum", self.quorum, instead="Write None to wait for all clients")
-        not_negative("grace", self.grace)
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundRounds:  # noqa: B008  # a constant
         """Return the state machine for any number of clients."""

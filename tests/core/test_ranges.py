@@ -1,0 +1,68 @@
+"""Types of options with a range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Count, Decay, NotNegative, Positive, Probability, Whole
+from turnout.core.schedule import Halving, StepSize
+
+if TYPE_CHECKING:
+    from pathlib import Path as Unknown
+
+
+@dataclass(frozen=True)
+class Piece(ExplainsArguments):
+    count: Count = 1
+    whole: Whole = 0
+    positive: Positive | None = 1.0
+    not_negative: NotNegative = 0.0
+    probability: Probability = 1.0
+    decay: Decay = 0.0
+    lr: StepSize = 0.1
+    path: Unknown | None = None
+
+
+@dataclass(frozen=True)
+class Derived(Piece):
+    count: int = 2
+    more: Count = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("count", 0, "a whole number >= 1"),
+        ("whole", -1, "a whole number >= 0"),
+        ("positive", 0.0, "a finite number > 0"),
+        ("not_negative", -1e-9, "a finite number >= 0"),
+        ("probability", 1.1, "a probability, 0 <= value <= 1"),
+        ("decay", 1.0, "a number >= 0 and < 1"),
+        ("lr", 0.0, "a finite number > 0"),
+        ("count", None, "a whole number >= 1"),
+    ],
+)
+@pytest.mark.parametrize("piece", [Piece, Derived])
+def test_values_out_of_range_are_refused(piece, name, value, needed):
+    with pytest.raises(ConfigurationError, match=f"^{name}: got {value!r}, needed {needed}$"):
+        piece(**{name: value})
+    with pytest.raises(ConfigurationError, match=f"^{name}: "):
+        replace(piece(), **{name: value})
+
+
+def test_values_in_range_are_accepted():
+    made = Piece(1, 0, None, 0.0, 0.0, 0.0, Halving(0.1, start=0, every=1))
+    assert made.positive is None
+    assert Piece(path="anything").path == "anything"  # pyright: ignore[reportArgumentType]
+
+
+def test_arguments_by_position_and_of_subclasses_are_checked():
+    with pytest.raises(ConfigurationError, match=r"^whole: got -1"):
+        Piece(1, -1)
+    with pytest.raises(ConfigurationError, match=r"^more: got 0"):
+        Derived(more=0)
