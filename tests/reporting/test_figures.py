@@ -167,6 +167,15 @@ def test_raster_shows_participation():
     assert panels(known)[1].lines[0].get_xdata().tolist() == [90, 50, 10]
 
 
+def test_raster_names_few_clients():
+    history = History()
+    history.record(round=1, participants=[1, 2])
+    history.record(round=2, participants=[1])
+    history.set_clients(num_examples=[5, 5, 5], name=["north", "a hospital with a very long name", "$west$"])
+    left = panels(participation_raster(RunRecord("a", 0, history)))[0]
+    assert [text.get_text() for text in left.get_yticklabels()] == ["a hospital with a ver…", "$west$", "north"]
+
+
 def test_raster_of_many_rounds_shades_by_fraction():
     history = History()
     for r in range(1, 6001, 2):  # every other round is recorded

@@ -12,6 +12,7 @@ pytest.importorskip("matplotlib")
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
+from turnout.reporting.partition_figure import partition_figure
 
 
 def holding(counts: np.ndarray) -> FederatedData:
@@ -96,3 +97,11 @@ def test_missing_matplotlib_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigurationError, match=r"needs matplotlib.*pip install '\.\[report\]'"):
         holding(SMALL).plot()
+
+
+@pytest.mark.parametrize(("number", "names"), [(6, True), (31, False)])
+def test_few_clients_with_names_are_named(number, names):
+    clients = [f"site {number}" for number in range(number)]
+    figure = partition_figure("patients", np.arange(2 * number).reshape(number, 2) + 1, clients)
+    shown = [text.get_text() for text in figure.axes[1].get_xticklabels()]
+    assert sorted(shown) == (sorted(clients) if names else [])

@@ -124,7 +124,9 @@ class FederatedData:
         """
         from turnout.reporting.partition_figure import partition_figure, sizes_figure  # matplotlib may be missing
 
-        return partition_figure(self.name, self.label_counts()) if self.has_labels else sizes_figure(self.train.sizes)
+        if not self.has_labels:
+            return sizes_figure(self.train.sizes)
+        return partition_figure(self.name, self.label_counts(), self.client_names)
 
     @property
     def is_declared(self) -> bool:

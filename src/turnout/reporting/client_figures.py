@@ -140,8 +140,8 @@ def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, n
 def participation_raster(record: RunRecord, color: str = style.PALETTE[0]) -> Figure:
     """Plot the participation of clients over rounds, ordered by known rate (else by realized rate), the highest on top.
 
-    Of more than 200 clients, 200 evenly spaced in that order are shown. With more than 600 rounds, the shade of a cell is the
-    share of its rounds in which the client took part.
+    Up to 30 clients with names are named. Of more than 200 clients, 200 evenly spaced in that order are shown. With more than
+    600 rounds, the shade of a cell is the share of its rounds in which the client took part.
 
     Raises:
         DataError: if the run did not record its participants.
@@ -169,6 +169,8 @@ def participation_raster(record: RunRecord, color: str = style.PALETTE[0]) -> Fi
     style.dress(left, "round", f"{amount}, by rate")
     style.dress(right, "rate (%)", "")
     left.set_yticks([])
+    if number <= style.MOST_NAMES and any(record.history.clients["name"].to_pylist()):
+        style.name_rows(left.yaxis, height, np.array(record.history.client_names())[shown].tolist())
     left.grid(visible=False)
     right.set_xlim(left=0)
     return figure

@@ -162,4 +162,6 @@ def holdings(records: Sequence[RunRecord], data: FederatedData | None) -> Drawin
     if data is None or not data.has_labels or any(record.history.is_private for record in records):
         return None
     caption = f"Examples of each class at each of the {data.num_clients:,} clients of {data.name}."
-    return draw("Data of clients", caption, caption, lambda: partition_figure(data.name, data.label_counts()))
+    return draw(
+        "Data of clients", caption, caption, lambda: partition_figure(data.name, data.label_counts(), data.client_names)
+    )

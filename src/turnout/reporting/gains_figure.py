@@ -16,8 +16,6 @@ from turnout.results.records import RunRecord
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NAME = 22  # letters of a client's name
-
 
 def gains_figure(records: Sequence[RunRecord]) -> Figure:
     """Plot a row of dots for each client, one for each algorithm, from the client that gains most to the one that loses most.
@@ -35,10 +33,6 @@ def gains_figure(records: Sequence[RunRecord]) -> Figure:
     for name, values in scores.items():
         style.scatter(axes, values, height, 26, 0.9, looks[name])
     style.dress(axes, label(found.column), "")
-    names = [found.clients[client] for client in shown]
-    axes.set_yticks(height, [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name in names])
-    for text in axes.get_yticklabels():
-        text.set_parse_math(False)
-        text.set_fontsize(8)
+    style.name_rows(axes.yaxis, height, [found.clients[client] for client in shown])
     style.legend(figure, {name: looks[name] for name in scores})
     return figure

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.reporting.style import GRAY, INK, PALETTE, dress, new_figure, ramp
+from turnout.reporting.style import GRAY, INK, MOST_NAMES, PALETTE, dress, name_rows, new_figure, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ MOST_BUBBLES = (60, 25)
 _COLUMNS = 600
 
 
-def partition_figure(name: str, counts: np.ndarray) -> Figure:
+def partition_figure(name: str, counts: np.ndarray, clients: Sequence[str] | None = None) -> Figure:
     """Plot the number of examples of each class at each client; clients are ordered by their main class.
 
     Up to 60 clients and 25 classes: a bubble chart, with areas proportional to numbers of examples, below a bar chart of the
@@ -28,6 +29,7 @@ def partition_figure(name: str, counts: np.ndarray) -> Figure:
     Args:
         name: the name of the data set, for the title.
         counts: numbers of training examples of clients by class, ``[N, C]``; see `FederatedData.label_counts`.
+        clients: names of the clients, of which up to 30 are written; None if they have none.
 
     Raises:
         ConfigurationError: if matplotlib is not installed.
@@ -36,9 +38,14 @@ def partition_figure(name: str, counts: np.ndarray) -> Figure:
     main = counts.argmax(axis=1)
     # Within a main class, clients with the largest share of it come first.
     purity = counts.max(axis=1) / counts.sum(axis=1)
-    counts = counts[np.lexsort((-counts.sum(axis=1), -purity, main))]
+    order = np.lexsort((-counts.sum(axis=1), -purity, main))
+    counts = counts[order]
     few = counts.shape[0] <= MOST_BUBBLES[0] and counts.shape[1] <= MOST_BUBBLES[1]
     figure = _bubbles(counts) if few else _heat_map(counts)
+    if few and clients is not None and num_clients <= MOST_NAMES:
+        holdings = figure.axes[1]
+        name_rows(holdings.xaxis, np.arange(num_clients), [clients[int(client)] for client in order])
+        holdings.tick_params(axis="x", rotation=90 if num_clients > 6 else 20)
     title = f"{name}: {counts.sum():,} training examples at {num_clients:,} clients"
     figure.suptitle(title, color=INK, fontsize=11, parse_math=False)
     return figure

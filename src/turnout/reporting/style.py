@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,12 @@ SERIES = "series:"
 
 INK = "#6B7684"
 """The color of text and lines that are not data, readable on white and on black; pages replace it by their text color."""
+
+NAME_LETTERS = 22
+"""The largest number of letters of a client's name."""
+
+MOST_NAMES = 30
+"""The largest number of clients whose names fit beside a figure."""
 
 SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two fit side by side on a desktop, one on a phone."""
@@ -222,3 +228,11 @@ def legend(figure: Figure, looks: dict[str, Look]) -> None:
     )  # fmt: skip
     for text in drawn.get_texts():
         text.set_parse_math(False)
+
+
+def name_rows(axis: Axis, positions: np.ndarray, names: Sequence[str]) -> None:
+    """Write names of clients at positions of an axis; long names are shortened."""
+    axis.set_ticks(positions, [name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…" for name in names])
+    for text in axis.get_ticklabels():
+        text.set_parse_math(False)
+        text.set_fontsize(8)
