@@ -1,4 +1,4 @@
-"""A weighting of one's own: the later a report, the more it counts, but ever more slowly so.
+"""Weight reports by a slowly growing function of their staleness: an example of a rule of your own.
 
 turnout compare examples/patient.py:patient fedstaleweight fedbuff
 turnout compare examples/patient.py:patient fedbuff patient.power=0.5 --rounds 300 --seeds 5
