@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from turnout.engine.compile.tracer import record
+from turnout.engine.compile.tracer import DependsOnValuesError, record
 from turnout.engine.objective import Objective
 
 from ..layers import convolution, normalized, recurrent
@@ -86,3 +86,13 @@ def test_external_tensors_are_referenced():
 def test_function_that_reads_values_is_refused(read):
     with pytest.raises(RuntimeError, match="reads a number, on which the next operations may depend"):
         record(read, [torch.ones(2)])
+
+
+@pytest.mark.parametrize("function", [lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x.unique()])
+def test_shapes_that_depend_on_values_are_refused(function):
+    with pytest.raises(DependsOnValuesError, match="depends on values"):
+        record(function, [torch.randn(3, 4)])
+
+
+def test_indices_of_one_shape_are_recorded():
+    record(lambda x, rows: x[rows], [torch.randn(3, 4), torch.tensor([2, 0])])
