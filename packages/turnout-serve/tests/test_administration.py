@@ -22,7 +22,6 @@ from turnout_serve.server.enrolment import Enrolment
 from turnout_serve.server.http import administration
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.journal.event import Event
-from turnout_serve.server.journal.recovery import _tasks_of
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
@@ -396,7 +395,9 @@ def test_concurrent_changes_are_all_applied(world, seed):
 def state_of(host):
     """What an administrator may change."""
     driver = host.driver
-    tasks = {client: [task.task for task in _tasks_of(driver, client)] for client in range(host.service.num_clients)}
+    tasks = {
+        client: [task.task for task in driver.tasks.of_client(client)] for client in range(host.service.num_clients)
+    }
     facts = {"roster": driver.roster.facts(), "there": driver.present(), "tasks": tasks}
     return copy.deepcopy(facts | {"clients": host.store.clients(), "codes": host.store.codes()})
 

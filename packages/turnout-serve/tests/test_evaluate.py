@@ -193,7 +193,7 @@ def test_evaluation_ends_without_absent_or_silent_clients(world):
         home.step(deployed.host)
     deployed.host.pump()
     driver, service = deployed.host.driver, deployed.host.service
-    gone, back, silent = [home for row, home in enumerate(deployed.homes) if driver.training_of(row) is None][:3]
+    gone, back, silent = [home for row, home in enumerate(deployed.homes) if driver.tasks.training_of(row) is None][:3]
     absent = [deployed.homes.index(home) for home in (gone, back, silent)]
     for home in [home for row, home in enumerate(deployed.homes) if row not in absent] * 3:
         home.turn(deployed.host)

@@ -62,7 +62,7 @@ def until(deployed, version, homes=None, turns=150):
 
 def begins(deployed):
     """Let clients take turns until the first step has begun."""
-    while deployed.host.driver.run is None or not deployed.host.driver.run.tasks.assignments:
+    while deployed.host.driver.run is None or not any(deployed.host.driver.tasks.training()):
         assert not until(deployed, 1, turns=1)
 
 

@@ -117,7 +117,9 @@ def test_server_refuses_an_update_far_beyond_those_before(world, tmp_path, resta
     if restarts:
         deployed.host.service.writer.checkpoint()
         deployed.restart()
-    home = next(home for home in deployed.homes if deployed.host.driver.training_of(home.state.client) is not None)
+    home = next(
+        home for home in deployed.homes if deployed.host.driver.tasks.training_of(home.state.client) is not None
+    )
     status, reason = sent(deployed, home, factor=100.0)
     assert status == 422
     assert "delta has norm" in reason
@@ -151,7 +153,9 @@ def test_status_shows_a_step_whose_update_is_far_larger_than_those_before(world,
             home.step(deployed.host)
         deployed.host.pump()
     assert deployed.host.service.writer.figures.status["unusual"] is None
-    home = next(home for home in deployed.homes if deployed.host.driver.training_of(home.state.client) is not None)
+    home = next(
+        home for home in deployed.homes if deployed.host.driver.tasks.training_of(home.state.client) is not None
+    )
     step = deployed.host.driver.version + 1
     assert sent(deployed, home, factor=300.0)[0] == 201
     while deployed.host.driver.version < step:

@@ -57,7 +57,7 @@ def made(name: str, homes: Path) -> None:
     deployed.homes.pop()
     first = deployed.homes[0]
     for _ in range(100):
-        if (held := deployed.host.driver.training_of(0)) is not None:
+        if (held := deployed.host.driver.tasks.training_of(0)) is not None:
             break
         for home in deployed.homes:
             home.step(deployed.host)

@@ -197,11 +197,13 @@ class Turmoil:
     def restart(self) -> None:
         """Restart the server; keep its checkpoint, if training tasks and tasks of an evaluation or query are open."""
         driver = self.deployed.host.driver
-        phases = [task.phase for row in range(len(SIZES)) for task in [driver.training_of(row)] if task is not None]
+        phases = [
+            task.phase for row in range(len(SIZES)) for task in [driver.tasks.training_of(row)] if task is not None
+        ]
         surveys = [(each.order.phase, each.survey.request.phase) for each in driver.surveys.open.values()]
         if (
             len(self.saved) < 6
-            and driver.surveys.tasks.facts()["tasks"]
+            and any(each.tasks for each in driver.surveys.open.values())
             and phases
             and (phases, surveys) not in self.saved
         ):

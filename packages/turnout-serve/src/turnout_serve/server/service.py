@@ -224,7 +224,7 @@ class Service:
         Raises:
             Refused: if it has no such task.
         """
-        if self.driver.assignment(client, task) is not None:
+        if self.driver.tasks.get(client, task) is not None:
             return Verdict(200, {"state": "open"})
         return state_after(self._outcomes.get(client, task))
 
@@ -234,7 +234,7 @@ class Service:
         Raises:
             Refused: if the client has no such task.
         """
-        if self.driver.assignment(client, task) is not None:
+        if self.driver.tasks.get(client, task) is not None:
             return None
         return answer_after(self._outcomes.get(client, task), digest)
 

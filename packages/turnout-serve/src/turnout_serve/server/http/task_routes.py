@@ -104,7 +104,7 @@ class TaskRoutes:
         digest = digest_of(request)
         if (ended := self._service.ended(client, task, digest)) is not None:
             return answer(ended)
-        assignment = self._service.driver.assignment(client, task)
+        assignment = self._service.driver.tasks.get(client, task)
         assert assignment is not None
         if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
@@ -125,7 +125,7 @@ class TaskRoutes:
 
 def links_of(service: Service, client: int, task: int) -> dict[str, Any]:
     """Return the field of an answer with the links of an open task, where the run has an object store."""
-    files, assignment = service.store.files, service.driver.assignment(client, task)
+    files, assignment = service.store.files, service.driver.tasks.get(client, task)
     if not files.takes_uploads or assignment is None:
         return {}
     limit = service.driver.setting.expected(assignment).size_limit

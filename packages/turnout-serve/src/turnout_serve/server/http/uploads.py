@@ -232,7 +232,7 @@ class Uploads:
 
     def _longest(self, client: int, parts: list[Part]) -> Part | None:
         """Return the longest attempt to report on the last task that is still open; None without one."""
-        is_open = self._service.driver.assignment
+        is_open = self._service.driver.tasks.get
         useful = [part for part in parts if part.size and is_open(client, part.task) is not None]
         return max(useful, key=lambda part: (part.task, part.size), default=None)
 

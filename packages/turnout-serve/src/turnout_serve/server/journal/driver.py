@@ -24,7 +24,9 @@ from turnout_serve.server.run.publication import Publication, Published
 from turnout_serve.server.run.roster import REASONS, Roster
 from turnout_serve.server.run.served_run import ServedRun
 from turnout_serve.server.run.setting import RunSetting
-from turnout_serve.server.run.surveys import SurveyOptions, Surveys, scheduled
+from turnout_serve.server.run.survey_options import SurveyOptions, scheduled
+from turnout_serve.server.run.surveys import Surveys
+from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.assignment import Assignment
@@ -47,6 +49,7 @@ class Driver:
         budget: noise, and the privacy budget.
         surveys: evaluations and queries.
         publication: the models that clients download.
+        tasks: the open tasks of clients.
         on_step: called after every server step.
         on_survey: called with the result of each evaluation or query.
     """
@@ -58,7 +61,9 @@ class Driver:
         self.applied = 0
         self.budget = PrivacyBudget(setting)
         self.publication = Publication(store, setting.algorithm)
-        self.surveys = Surveys(setting, store, self.roster, self.budget, self.publish, self._record)
+        self.tasks = TaskBook()
+        parts = setting, store, self.roster, self.tasks, self.budget
+        self.surveys = Surveys(*parts, self.publish, self._record)
         self.on_step: Callable[[Driver], None] = lambda _: None
         self.on_survey: Callable[[ClosedSurvey], None] = lambda _: None
         self._first_shared: State = {name: torch.zeros_like(setting.initial) for name in setting.algorithm.keeps}
@@ -90,18 +95,8 @@ class Driver:
         return self.surveys.barred | ({} if self.run is None else self.run.extra.barred)
 
     def task_of(self, client: int) -> Assignment | None:
-        """Return the task that a client gets when it asks for work: those of surveys first."""
-        return self.surveys.tasks.of_client(client) or self.training_of(client)
-
-    def training_of(self, client: int) -> Assignment | None:
-        """Return the open training task of a client."""
-        return None if self.run is None else self.run.tasks.assignments.get(client)
-
-    def assignment(self, client: int, task: int) -> Assignment | None:
-        """Return a client's task if it is open, and None otherwise."""
-        if task >= FIRST_TASK:
-            return self.surveys.tasks.assignment(client, task)
-        return None if self.run is None else self.run.tasks.assignment(client, task)
+        """Return the task that a client gets when it asks for work: the first of the book."""
+        return next(iter(self.tasks.of_client(client)), None)
 
     def present(self) -> list[int]:
         """Return the numbers of the clients that are present."""
@@ -203,7 +198,7 @@ class Driver:
 
     def begin(self, num_clients: int) -> ServedRun:
         """Make the run, before its first task."""
-        parts = self.setting, self.store, self.ledger, self.roster
+        parts = self.setting, self.store, self.ledger, self.roster, self.tasks
         self.run = run = ServedRun(*parts, num_clients, self.budget.noise, self.publish, self._stepped)
         self.budget.begin(run)
         return run
@@ -233,5 +228,5 @@ class Driver:
         if self.run is None:
             return self.publication.publish(0, self.setting.initial, self._first_shared, in_use)
         server = self.run.server
-        in_use.update(assignment.model for assignment in self.run.tasks.assignments.values())
+        in_use.update(task.model for _, task in self.tasks.training())
         return self.publication.publish(self.version, server.state.params, server.shared(), in_use)

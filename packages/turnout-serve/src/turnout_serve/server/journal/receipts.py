@@ -57,7 +57,7 @@ class Receipts:
         """Note a report, before its entry is applied."""
         if entry.kind != "report" or entry.client is None or entry.client != self._client:
             return
-        task = driver.assignment(entry.client, entry.done)
+        task = driver.tasks.get(entry.client, entry.done)
         if task is not None:  # a repeated report has no effect
             self._by_task[entry.done] = Receipt(entry.number, entry.done, task.phase, task.version, entry.body)
 

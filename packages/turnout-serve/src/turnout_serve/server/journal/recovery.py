@@ -24,7 +24,6 @@ from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.noise import Releases, fresh
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.store import Store
-from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import is_finite
 
 _WITHOUT_CHECKPOINT = f"delete it and {checkpoint.PREVIOUS}, and the server restores the same state from its journal"
@@ -80,7 +79,7 @@ def recover(driver: Driver, store: Store, folder: Path, min_clients: int = 1) ->
     if releases is not None:
         _note_releases(driver, releases)
     store.commit([], outcomes=outcomes)
-    at_work = {str(task.task): str(client) for client in driver.present() for task in _tasks_of(driver, client)}
+    at_work = {str(task.task): str(client) for client in driver.present() for task in driver.tasks.of_client(client)}
     store.files.clear_incoming(at_work)
     return last
 
@@ -136,12 +135,6 @@ def _restart(
         return None
     number, at = (0, 0.0) if last is None else (last.number, last.time)
     return Entry(number + 1, at, time.time(), "restart", data=data)
-
-
-def _tasks_of(driver: Driver, client: int) -> list[Assignment]:
-    """Return the open tasks of a client."""
-    training = driver.training_of(client)
-    return driver.surveys.tasks.all_of_client(client) + ([] if training is None else [training])
 
 
 def _note_releases(driver: Driver, releases: Releases) -> None:

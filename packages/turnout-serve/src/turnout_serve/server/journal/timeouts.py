@@ -105,7 +105,7 @@ class Timeouts:
         """Yield the clients whose task has passed its deadline, after ending their lease."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, client, task = heapq.heappop(self._deadlines)
-            if self._driver.assignment(client, task) is not None and self.presence.end(client):
+            if self._driver.tasks.get(client, task) is not None and self.presence.end(client):
                 yield client
 
     def _set_deadlines(self, clients: Iterable[int]) -> None:
@@ -114,5 +114,5 @@ class Timeouts:
             return
         due = self._clock() + self._leases.task_deadline
         for client in clients:
-            if (task := self._driver.training_of(client)) is not None:
+            if (task := self._driver.tasks.training_of(client)) is not None:
                 heapq.heappush(self._deadlines, (due, client, task.task))

@@ -61,7 +61,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
     status = {
         "version": driver.version,
         "state": "over" if driver.over else "waiting for clients" if run is None or run.is_held else "training",
-        "at_work": len({*driver.surveys.tasks.at_work(), *(() if run is None else run.tasks.assignments)}),
+        "at_work": len(driver.tasks.clients()),
         "journal": driver.applied,
         "barred": {str(client): reason for client, reason in driver.barred.items()},
         "privacy": _finite_privacy(driver.budget.spent()),

@@ -9,8 +9,8 @@ import numpy as np
 
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.pace import Gather
-from turnout_serve.server.run.open_tasks import OpenTasks
 from turnout_serve.server.run.reports import Reports
+from turnout_serve.server.run.training_tasks import TrainingTasks
 
 log = logging.getLogger("turnout.server")
 
@@ -21,13 +21,13 @@ class Measurements:
     Args:
         server: holds the measurements.
         reports: those that are still to be used.
-        tasks: the open tasks of clients.
+        tasks: ends the tasks of clients.
 
     Attributes:
         task_of: the task of each client that has measured.
     """
 
-    def __init__(self, server: FederatedServer, reports: Reports, tasks: OpenTasks) -> None:
+    def __init__(self, server: FederatedServer, reports: Reports, tasks: TrainingTasks) -> None:
         self._server, self._reports, self._tasks = server, reports, tasks
         self.task_of: dict[int, int] = {}
 

@@ -40,6 +40,7 @@ class OpenSurvey:
         survey, order, secret: as given; `order` asks for the present phase of a masked sum.
         masked: the messages of a masked sum; None where the server sees the answer of each client.
         inputs: inputs of each client in a later phase of a masked sum.
+        tasks: client of each open task.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class OpenSurvey:
         masks = setting.answer_sum is not None and setting.answer_sum.masking is not None
         self.masked = SummedSurvey(setting, survey.request, read) if masks else None
         self.inputs: dict[int, dict[str, PlainTensor]] = {}
+        self.tasks: dict[int, int] = {}
 
     @classmethod
     def begin(
@@ -181,6 +183,7 @@ def survey_of(timer: int) -> int:
 def facts_of(surveys: Collection[OpenSurvey]) -> dict[str, Any]:
     """Return the state of surveys as plain values."""
     return {
+        "tasks": sorted([*pair, opened.number] for opened in surveys for pair in opened.tasks.items()),
         "open": [[opened.survey.facts(), opened.order.json()] for opened in surveys],
         "sums": [[opened.number, opened.masked.facts()] for opened in surveys if opened.masked is not None],
         "secrets": [[opened.number, opened.secret] for opened in surveys if opened.secret],
@@ -203,4 +206,6 @@ def restored(facts: Mapping[str, Any], setting: RunSetting, read: Callable[[int,
         if opened.masked is not None and number in sums:
             opened.masked.restore(sums[number])
         opened.inputs = dict(inputs.get(number, ()))
+        opened.tasks = {task: client for task, client, of in facts["tasks"] if of == number}
+        survey.open.update(opened.tasks.values())
         yield opened

@@ -23,11 +23,12 @@ from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.measurements import Measurements
 from turnout_serve.server.run.noise import Noise
-from turnout_serve.server.run.open_tasks import OpenTasks
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
 from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
+from turnout_serve.server.run.task_book import TaskBook
+from turnout_serve.server.run.training_tasks import TrainingTasks
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.assignment import Assignment
 
@@ -44,6 +45,7 @@ class ServedRun:
         store: models and reports.
         ledger: tables; None keeps none.
         roster: tells which clients are present.
+        book: the open tasks of clients.
         num_clients: N at the first task.
         noise: secret and history that the noise of its steps follows from.
         publish: function that writes the present model to a file.
@@ -52,7 +54,7 @@ class ServedRun:
     Attributes:
         server: holds the model and takes server steps.
         coordinator: schedules tasks, and passes reports to the server.
-        tasks: open tasks and timers.
+        tasks: begins and ends training tasks, and has the timers.
         reports: those that are still to be used.
         extra: the phases after training.
         noise: secret and history that the noise of the next step follows from.
@@ -70,12 +72,14 @@ class ServedRun:
         store: Store,
         ledger: Ledger | None,
         roster: Roster,
+        book: TaskBook,
         num_clients: int,
         noise: Noise,
         publish: Callable[[], Published],
         after_step: Callable[[Stepped, bool], None],
     ) -> None:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
+        self._book = book
         self.reports = Reports(setting, store)
         self.over: str | None = None
         self.empty_steps = self._num_barred = 0
@@ -99,7 +103,8 @@ class ServedRun:
         )
         self.coordinator = Coordinator(self.server, self.scheduler)
         self.extra = ExtraPhases(setting, self.coordinator, self.reports.body)
-        self.tasks = OpenTasks(self.coordinator, self.reports, self.extra, ledger, publish, setting.heartbeat)
+        parts = self.coordinator, self.reports, self.extra, ledger
+        self.tasks = TrainingTasks(book, *parts, publish, setting.heartbeat)
         self._measurements = Measurements(self.server, self.reports, self.tasks)
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self.renew(noise)
@@ -117,7 +122,7 @@ class ServedRun:
     @property
     def is_held(self) -> bool:
         """True while too few clients are present for anybody to be asked to train."""
-        return self.over is None and not self.tasks.assignments and not self.scheduler.may_begin()
+        return self.over is None and not any(self._book.training()) and not self.scheduler.may_begin()
 
     def set_min_clients(self, time: float, min_clients: int) -> None:
         """Set the number of clients that must be present when clients are asked to train."""
@@ -150,9 +155,9 @@ class ServedRun:
         if entry.kind == "fail":
             self._is_repeated |= entry.data.get("reason") == "answered"
             self.scheduler.died(entry.time, client, task)
-        elif (assignment := self.tasks.assignment(client, task)) is not None:
+        elif (assignment := self._book.get(client, task)) is not None:
             self.scheduler.reported(entry.time, client, task, assignment.version)
-            del self.tasks.assignments[client]
+            self._book.end(client, task)
             self.reports.bodies[task] = entry.body
             self.extra.take(client, entry.body, assignment)
             effects.outcomes.append(Outcome(task, client, "taken", entry.body))
@@ -238,7 +243,7 @@ class ServedRun:
     def facts(self) -> dict[str, Any]:
         """Return the state beside that of the coordinator, as plain values."""
         return {
-            "tasks": [[client, assignment.json()] for client, assignment in self.tasks.assignments.items()],
+            "tasks": [[client, task.json()] for client, task in self._book.training()],
             "bodies": list(self.reports.bodies.items()),
             "timers": list(self.tasks.timers.items()),
             "measuring": list(self._measurements.task_of.items()),
@@ -249,7 +254,8 @@ class ServedRun:
 
     def restore(self, facts: Mapping[str, Any], group: Callable[[str], State]) -> None:
         """Restore what `facts` returned, and the coordinator from the tensors of each group."""
-        self.tasks.assignments = {client: Assignment.read(table) for client, table in facts["tasks"]}
+        for client, table in facts["tasks"]:
+            self._book.add(client, Assignment.read(table))
         self.reports.bodies, self.tasks.timers = dict(facts["bodies"]), dict(facts["timers"])
         self._measurements.task_of = dict(facts.get("measuring", ()))
         self.extra.restore(facts)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from turnout.protocol.survey import DECLINES, ClosedSurvey, Survey, SurveyPhase, SurveyRequest
-from turnout_serve.server.journal.entries import Effects, Entry
+from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, Survey, SurveyRequest
+from turnout_serve.server.journal.entries import Effects, Entry, Outcome
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
 from turnout_serve.server.run.open_survey import OpenSurvey, facts_of, restored, survey_of
@@ -18,7 +17,8 @@ from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
 from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
-from turnout_serve.server.run.survey_tasks import SurveyTasks
+from turnout_serve.server.run.survey_options import SurveyOptions
+from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 
@@ -28,39 +28,6 @@ LONGEST = 600.0
 log = logging.getLogger("turnout.server")
 
 
-@dataclass(frozen=True)
-class SurveyOptions:
-    """Options of an evaluation or query.
-
-    Attributes:
-        phase: ``"evaluate"`` or ``"query"``.
-        share: share of the clients that are asked.
-        seconds: until it ends, for clients that join meanwhile; None ends it with the last answer.
-        question: question of a query.
-        secret: secret of its noise alone, hexadecimal; empty for an evaluation on schedule.
-        every: True for an evaluation on schedule, which ends the one before.
-    """
-
-    phase: SurveyPhase
-    share: float
-    seconds: float | None = None
-    question: Mapping[str, Any] | None = None
-    secret: str = ""
-    every: bool = False
-
-
-def scheduled(setting: RunSetting, version: int, last: bool) -> SurveyOptions | None:
-    """Return the evaluation of a new model that the schedule of a run has; None without one.
-
-    Args:
-        setting: setting of the run.
-        version: version of the model.
-        last: True for the last model of the run.
-    """
-    due = setting.evaluate_share and (last or version % setting.evaluate_every == 0)
-    return SurveyOptions("evaluate", setting.evaluate_share, every=True) if due else None
-
-
 class Surveys:
     """The evaluations and queries of a run; the same journal leads to the same answers.
 
@@ -68,11 +35,12 @@ class Surveys:
         setting: setting of the run.
         store: store of the messages.
         roster: tells which clients are present.
+        book: the open tasks of clients.
         budget: noise, and the privacy budget.
         publish, record: write the present model, and the result of a survey.
 
     Attributes:
-        open, tasks: surveys that have not ended, by number, and their tasks.
+        open: surveys that have not ended, by number.
         number: number of the next survey.
         timers: when each survey, or its present phase, ends, by the number of its timer.
         barred: clients that broke the protocol of a masked sum, and how.
@@ -84,17 +52,17 @@ class Surveys:
         setting: RunSetting,
         store: Store,
         roster: Roster,
+        book: TaskBook,
         budget: PrivacyBudget,
         publish: Callable[[], Published],
         record: Callable[[ClosedSurvey], None],
     ) -> None:
-        self._setting, self._roster, self._budget = setting, roster, budget
+        self._setting, self._roster, self._book, self._budget = setting, roster, book, budget
         self._publish, self._record = publish, record
         self._read = Reports(setting, store).body
         self._first_step: dict[int, int] = {}  # the version before the first step of each client
         self.open: dict[int, OpenSurvey] = {}
-        self.tasks = SurveyTasks(self.open)
-        self.number = 0
+        self.number, self._next = 0, FIRST_TASK
         self.timers: dict[int, float] = {}
         self.barred: dict[int, str] = {}
         self.groups: list[tuple[str, int]] = []
@@ -138,34 +106,69 @@ class Surveys:
         opened = OpenSurvey.begin(self._setting, survey, self._publish(), options.secret, self._read)
         self.open[request.number], self.number = opened, request.number + 1
         self._set_timer(opened, ends, effects)
-        self.tasks.give(request.number, survey.begin(self._roster.present().tolist()), effects)
+        self._give(opened, survey.begin(self._roster.present().tolist()), effects)
 
     def set_presence(self, client: int, present: bool, effects: Effects) -> None:
         """Ask a client that joined, and end the tasks of one that left."""
         if not present:
-            self.tasks.end_client(client, effects.leave_reason, effects)
+            for task in self._book.of_client(client):
+                if (opened := self._survey_of(task.task)) is not None:
+                    self._end(opened, task.task, effects.leave_reason, effects)
             return
         for opened in self.open.values():
-            self.tasks.give(opened.number, opened.survey.joined(client), effects)
+            self._give(opened, opened.survey.joined(client), effects)
+
+    def _give(self, opened: OpenSurvey, clients: Iterable[int], effects: Effects) -> None:
+        """Give each client a task of a survey, after those that it has."""
+        for client in clients:
+            opened.tasks[self._next] = client
+            self._book.add(client, opened.assignment(self._next, client))
+            self._next += 1
+            effects.surveyed.append(client)
+
+    def _end(self, opened: OpenSurvey, task: int, outcome: str, effects: Effects, digest: str | None = None) -> None:
+        """End a task; with any outcome but ``"taken"``, its client has not answered.
+
+        Args:
+            opened: its survey.
+            task: its number.
+            outcome: ``"taken"``, or the reason why not.
+            effects: effects of the entry.
+            digest: digest of the message that was taken.
+        """
+        client = opened.tasks.pop(task)
+        self._book.end(client, task)
+        if outcome != "taken":
+            opened.survey.failed(client, outcome)
+        effects.outcomes.append(Outcome(task, client, outcome, digest))
+
+    def _end_all(self, opened: OpenSurvey, effects: Effects) -> None:
+        """End all tasks of a survey, which are late."""
+        for task in list(opened.tasks):
+            self._end(opened, task, "late", effects)
+
+    def _survey_of(self, task: int) -> OpenSurvey | None:
+        """Return the survey of a task; None where none is open."""
+        return next((opened for opened in self.open.values() if task in opened.tasks), None)
 
     def handle(self, entry: Entry, effects: Effects) -> None:
         """Take the answer of a client to an open task, or that it declines."""
-        opened = self.tasks.survey_of(entry.task, entry.client)
-        if opened is None or entry.task is None or entry.client is None:
+        client, task = entry.sender, entry.done
+        if (opened := self._survey_of(task)) is None or opened.tasks[task] != client:
             return
         if entry.kind == "fail":
             reason = entry.data.get("reason", "died")
-            self.tasks.end(entry.task, reason if reason in DECLINES else "died", effects)
+            self._end(opened, task, reason if reason in DECLINES else "died", effects)
             return
         try:
-            opened.take(entry.client, entry.task, entry.body)
+            opened.take(client, task, entry.body)
         except Exception as error:
             if is_of_the_machine(error):
                 raise
-            log.error("answer dropped", extra={"task": entry.task, "reason": str(error) or repr(error)})
-            self.tasks.end(entry.task, "unusable", effects)
+            log.error("answer dropped", extra={"task": task, "reason": str(error) or repr(error)})
+            self._end(opened, task, "unusable", effects)
             return
-        self.tasks.end(entry.task, "taken", effects, entry.digest)
+        self._end(opened, task, "taken", effects, entry.digest)
 
     def expired(self, timer: int, time: float, effects: Effects) -> None:
         """End the survey, or its phase, whose timer has expired; a timer of an earlier phase has no effect."""
@@ -175,7 +178,7 @@ class Surveys:
         if opened.masked is None:
             self._close(opened, effects)
             return
-        self.tasks.end_survey(opened.number, "late", effects)
+        self._end_all(opened, effects)
         self._advance(opened, time, effects)
 
     def settle(self, time: float, effects: Effects) -> None:
@@ -198,7 +201,7 @@ class Surveys:
             return
         # As in the phases of a sum of updates, clients that have not answered by the deadline of tasks are left out.
         self._set_timer(opened, time + (self._setting.task_deadline or LONGEST), effects)
-        self.tasks.give(opened.number, opened.survey.next_phase(clients), effects)
+        self._give(opened, opened.survey.next_phase(clients), effects)
 
     def _earlier(self, opened: OpenSurvey) -> list[int]:
         """Return the groups of earlier sums, and of those that are open, that clients hold against a similar one."""
@@ -212,7 +215,7 @@ class Surveys:
 
     def _close(self, opened: OpenSurvey, effects: Effects) -> None:
         """End a survey, and record its result."""
-        self.tasks.end_survey(opened.number, "late", effects)
+        self._end_all(opened, effects)
         result = opened.result(self._budget.noise.of_answer)
         self.barred |= opened.culprits
         if opened.masked is not None and opened.masked.phase == "open" and not self.noised:
@@ -245,21 +248,22 @@ class Surveys:
         """Return the state as plain values."""
         return {
             "number": self.number,
+            "next": self._next,
             "timers": list(self.timers.items()),
             "first_step": list(self._first_step.items()),
             "barred": list(self.barred.items()),
             "groups": [[phase, f"{group:x}"] for phase, group in self.groups],
             **facts_of(self.open.values()),
-            **self.tasks.facts(),
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore what `facts` returned; nothing from a checkpoint of a version without surveys."""
         if not facts:
             return
-        self.number = facts["number"]
+        self.number, self._next = facts["number"], facts["next"]
         self.open |= {opened.number: opened for opened in restored(facts, self._setting, self._read)}
-        self.tasks.restore(facts)
+        for task, client, number in facts["tasks"]:
+            self._book.add(client, self.open[number].assignment(task, client))
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
         self.barred = dict(facts.get("barred", ()))
         self.groups = [(phase, int(group, 16)) for phase, group in facts.get("groups", ())]

@@ -1,4 +1,4 @@
-"""The open training tasks of clients, and the timers of the pace."""
+"""Give clients training tasks, end them, and set the timers of the pace."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
+from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.wire.assignment import Assignment, plain_row
 
 log = logging.getLogger("turnout.server")
 
 
-class OpenTasks:
-    """Begin and end the tasks of clients: the `Timing` of `turnout.protocol.loop`.
+class TrainingTasks:
+    """Begin and end the training tasks of clients: the `Timing` of `turnout.protocol.loop`.
 
     Args:
+        book: the open tasks of clients.
         coordinator: schedules tasks.
         reports: those that are still to be used.
         extra: the phases after training.
@@ -31,7 +33,6 @@ class OpenTasks:
         heartbeat: seconds between two heartbeats of a client at work.
 
     Attributes:
-        assignments: the open task of each client at work.
         timers: when each timer expires, in seconds of the server.
         time: time of the entry that is applied.
         effects: effects of the entry that is applied.
@@ -39,6 +40,7 @@ class OpenTasks:
 
     def __init__(
         self,
+        book: TaskBook,
         coordinator: Coordinator,
         reports: Reports,
         extra: ExtraPhases,
@@ -46,9 +48,14 @@ class OpenTasks:
         publish: Callable[[], Published],
         heartbeat: float,
     ) -> None:
-        self._coordinator, self._reports, self._extra, self._ledger = coordinator, reports, extra, ledger
+        self._book, self._coordinator, self._reports, self._extra, self._ledger = (
+            book,
+            coordinator,
+            reports,
+            extra,
+            ledger,
+        )
         self._publish, self._heartbeat = publish, heartbeat
-        self.assignments: dict[int, Assignment] = {}
         self.timers: dict[int, float] = {}
         self.time, self.effects = 0.0, Effects()
 
@@ -70,10 +77,9 @@ class OpenTasks:
         """Make the tasks of clients, with the inputs of each client in an extra phase."""
         orders, model = self._coordinator.orders(ask), self._publish()
         for order in orders:
-            self.assignments[order.client] = Assignment(
-                order.task, order.version, order.phase, order.repeat_index, model.digest, model.size, self._heartbeat,
-                plain_row(extra.get(order.client, order.inputs), 0),
-            )  # fmt: skip
+            told = plain_row(extra.get(order.client, order.inputs), 0)
+            about = order.task, order.version, order.phase, order.repeat_index, model.digest, model.size
+            self._book.add(order.client, Assignment(*about, self._heartbeat, told))
 
     def timer(self, timer: SetTimer) -> None:
         """Set a timer, and forget those that the pace does not wait for any more."""
@@ -86,17 +92,11 @@ class OpenTasks:
         """End tasks without using their reports."""
         self.end(drop.tasks, drop.clients, self.effects.leave_reason if drop.reason == "left" else drop.reason)
 
-    def assignment(self, client: int, task: int) -> Assignment | None:
-        """Return a client's task if it is open, and None otherwise."""
-        assignment = self.assignments.get(client)
-        return assignment if assignment is not None and assignment.task == task else None
-
     def end(self, tasks: Sequence[int], clients: Sequence[int], reason: str) -> None:
         """End tasks for a reason; their reports are forgotten."""
         effects = self.effects
         for task, client in zip(tasks, clients, strict=True):
-            if self.assignment(client, task) is not None:
-                del self.assignments[client]
+            self._book.end(client, task)
             # A step may drop a report that the same entry has taken: the last outcome counts.
             effects.outcomes = [outcome for outcome in effects.outcomes if outcome.task != task]
             effects.outcomes.append(Outcome(task, client, reason))
@@ -106,5 +106,5 @@ class OpenTasks:
 
     def end_all(self, reason: str) -> None:
         """End all open tasks for a reason."""
-        for client, assignment in list(self.assignments.items()):
-            self.end([assignment.task], [client], reason)
+        for client, task in sorted(self._book.training(), key=lambda pair: pair[1].task):
+            self.end([task.task], [client], reason)
