@@ -57,6 +57,8 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     if "import datasets" in text:
         pytest.importorskip("datasets")
+    if "turnout_serve." in text:
+        pytest.importorskip("turnout_serve", reason="a distribution of its own: pip install ./packages/turnout-serve")
     if ".to_pandas(" in text:
         pytest.importorskip("pandas")
     if "HuggingFace(" in text:
