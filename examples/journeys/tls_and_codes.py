@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -51,9 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="a new folder (default: a temporary one)")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--port", type=int, default=8470)
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="turnout-served-"))
-    served, certificate, port = folder / "served", folder / "server.pem", free_port()
+    served, certificate, port = folder / "served", folder / "server.pem", options.port
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.toml").write_text(f"rounds = {options.steps}\n{SETTINGS}", encoding="utf-8")
     make_certificate(certificate, folder / "server.key")
@@ -127,13 +127,6 @@ def make_certificate(certificate: Path, key: Path) -> None:
          "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
-
-
-def free_port() -> int:
-    """Return a port that nobody uses."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 if __name__ == "__main__":

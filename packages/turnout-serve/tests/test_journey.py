@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from .test_crashes import free_port
+
 SCRIPT = Path(__file__).parents[3] / "examples/journeys/tls_and_codes.py"
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl: apt-get install openssl")
 def test_operator_ends_with_accuracies_of_clients_and_a_verified_journal(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--folder", str(tmp_path / "run"), "--steps", "20"],
+        [sys.executable, str(SCRIPT), "--folder", str(tmp_path / "run"), "--steps", "20", "--port", str(free_port())],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

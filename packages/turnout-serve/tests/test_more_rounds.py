@@ -46,6 +46,15 @@ def planned(deployed, rounds):
     deployed.homes = [home.reborn() if home.over else home for home in deployed.homes]
 
 
+def assert_equals_simulation(deployed, rounds):
+    """The model is that of a simulation of so many rounds, bit for bit."""
+    simulation = Simulation(replace(RUN, rounds=rounds))
+    for _ in range(rounds):
+        simulation.round()
+    assert deployed.host.driver.version == rounds
+    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+
+
 @pytest.mark.parametrize(
     ("name", "with_checkpoint"),
     [*((name, True) for name in RUNS), ("cohorts", False), ("private", False)],
@@ -81,10 +90,7 @@ def test_continued_run_equals_one_planned_with_all_rounds(world, tmp_path):
     for rounds in (2, 3):
         planned(deployed, rounds)
         deployed.run()
-    simulation = Simulation(replace(RUN, rounds=3))
-    for _ in range(3):
-        simulation.round()
-    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+    assert_equals_simulation(deployed, rounds=3)
 
 
 def test_rounds_can_be_added_before_the_end(world, tmp_path):
@@ -156,11 +162,7 @@ def test_run_with_fewer_rounds_goes_on_until_then(world, tmp_path):
         deployed.round()
     planned(deployed, 3)
     deployed.run()
-    assert deployed.host.driver.version == 3
-    simulation = Simulation(replace(RUN, rounds=3))
-    for _ in range(3):
-        simulation.round()
-    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+    assert_equals_simulation(deployed, rounds=3)
 
 
 @pytest.mark.parametrize(

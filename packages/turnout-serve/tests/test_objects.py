@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import threading
@@ -35,7 +34,7 @@ from turnout_serve.server.store.opened_folder import SQLITE
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.format import digest
 
-from .test_crashes import Reaper
+from .test_crashes import Reaper, free_port
 from .test_failures import RUN, at_work, undisturbed  # noqa: F401 - a fixture
 from .test_hostile import put, waiting
 from .world import Host, Killed
@@ -400,12 +399,6 @@ def test_store_named_only_by_the_folder_is_not_reached(remote, folder, url):
 def test_unusable_stores_are_refused(folder, url):
     with pytest.raises(ConfigurationError, match=f"store: {url} cannot be used"):
         Store(folder, objects=url)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
