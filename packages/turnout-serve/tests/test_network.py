@@ -353,7 +353,7 @@ def test_announced_settings_name_no_files():
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here: apt-get install chromium")
 def test_page_on_a_phone(folder, tmp_path):
     """The page asks for its figures by itself and draws them, on a narrow screen without scrolling sideways."""
-    made = server(folder, min_clients=4)
+    made = server(folder, min_clients=4, public_status=True)
     with made.listening() as url:
         cli("swarm", url)
         flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--window-size=390,844")
