@@ -115,7 +115,7 @@ class Experiment(Configuration):
         Warns:
             StepSizeWarning: for step sizes of which the theorems on FedAvg-P and Scaffold-P say nothing.
         """
-        watched = [*callbacks, *([Progress()] if progress else [])]
+        watched = Callbacks(callbacks, *([Progress()] if progress else []))
         steps = self.steps(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watched)
         return together([steps])[0]
 
@@ -125,7 +125,7 @@ class Experiment(Configuration):
         *,
         resume: bool,
         checkpoint_every: int | None,
-        callbacks: Sequence[Callback],
+        callbacks: Callbacks,
         signal: Flag | None = None,
     ) -> Steps[Result]:
         """Do what `run` does, and yield each assignment of clients, for runs in lock-step.
@@ -136,10 +136,9 @@ class Experiment(Configuration):
         """
         if checkpoint_every is not None:
             count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")
-        watched = Callbacks(callbacks)
         simulation = Simulation(self)
         if collectives.rank() > 0:
-            watched = Callbacks([])
+            callbacks = Callbacks([])
         else:
             self._warn_of_step_sizes()
         target = None if folder is None else Path(folder).absolute()  # callbacks may change the working directory
@@ -151,10 +150,10 @@ class Experiment(Configuration):
             with (
                 _explained(folder, created),
                 nullcontext(signal) if signal is not None else stops_on_signal() as stopped,
-                watched.attached(partial(Result.of, simulation)),
-                watching(simulation, target, watched) as ended,
+                callbacks.attached(partial(Result.of, simulation)),
+                watching(simulation, target, callbacks) as ended,
             ):
-                for _ in rounds_left(simulation, target, checkpoint_every, ended, watched, stopped):
+                for _ in rounds_left(simulation, target, checkpoint_every, ended, callbacks, stopped):
                     yield from simulation.steps()
         return Result.of(simulation)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from turnout.callbacks import Callback
+from turnout.callbacks import Callback, Callbacks
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.numerics import default_settings
@@ -145,7 +145,11 @@ def _steps(run: Run, experiment: Experiment | Exception, watch: _Watch, signal: 
                 watch.last = replace(watch.last, note="was finished")
             else:
                 yield from experiment.steps(
-                    run.folder, resume=True, checkpoint_every=run.checkpoint_every, callbacks=[watch], signal=signal
+                    run.folder,
+                    resume=True,
+                    checkpoint_every=run.checkpoint_every,
+                    callbacks=Callbacks([watch]),
+                    signal=signal,
                 )
         return replace(watch.last, status="done", done=experiment.rounds, rounds=experiment.rounds)
     except lock.InUse as error:
