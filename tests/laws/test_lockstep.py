@@ -85,7 +85,7 @@ def test_lanes_of_several_runs_fit_the_memory_budget(cohorts):
     assert cohorts == []
 
 
-def test_an_error_of_one_run_ends_that_run_alone():
+def test_an_error_of_one_run_ends_that_run_alone(monkeypatch):
     good, bad = (
         Simulation(replace(experiment("fedavg", rounds=3, population=Population()), seed=seed)) for seed in (0, 1)
     )
@@ -99,7 +99,7 @@ def test_an_error_of_one_run_ends_that_run_alone():
     def gather(_):
         raise ValueError("no memory of clients")
 
-    bad.memory.gather = gather
+    monkeypatch.setattr(bad.memory, "gather", gather)
     assert lockstep.together([steps(good), steps(bad)]) == [None, "no memory of clients"]
     assert good.state.version == 3
     assert torch.isfinite(good.state.params).all()
