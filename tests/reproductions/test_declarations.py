@@ -56,8 +56,8 @@ def test_templates_are_package_data_and_declarations_are_not() -> None:
     package = ROOT / "src" / "turnout"
     packed = {path for pattern in patterns for path in package.glob(pattern)}
     assert set((package / "reporting").glob("*.html")) <= packed
-    cells = package / "workbench/benchmark/v1.toml"
-    assert set(package.rglob("*.toml")) == {package / "data" / "downloads.toml", cells} <= packed
+    names = "cli/defaults.toml", "data/downloads.toml", "workbench/benchmark/v1.toml"
+    assert set(package.rglob("*.toml")) == {package / name for name in names} <= packed
 
 
 def test_phones_are_the_comparison_of_the_demo() -> None:
