@@ -144,7 +144,7 @@ def shaped(compression: Compression, shapes: Callable[[], tuple[tuple[int, ...],
 
 
 def row_keys(
-    compression: Compression, seed: int, draws: np.ndarray, clients: np.ndarray, device: torch.device
+    compression: Compression, seed: int | np.ndarray, draws: np.ndarray, clients: np.ndarray, device: torch.device
 ) -> torch.Tensor:
     """Return the keys of the random numbers of B reports, int64 ``[B]``.
 
@@ -152,7 +152,7 @@ def row_keys(
 
     Args:
         compression: the compression.
-        seed: seed of the run.
+        seed: seed of the run, or of each client's run, int64 ``[B]``.
         draws: part of the random key that `Task.draws` returns, int64 ``[B]``.
         clients: clients that report, int64 ``[B]``.
         device: device of the rows.

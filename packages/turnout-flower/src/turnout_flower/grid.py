@@ -144,7 +144,7 @@ class GridServer:
         if (run := self.driver.run) is None:
             return
         broadcast = dict[int, dict[str, Any]]()
-        for client, task in run.tasks.assignments.items():
+        for client, task in self.driver.tasks.training():
             if task.task in self._sent or client not in self._nodes:
                 continue
             model = run.server.models[max(task.version, 0)]

@@ -60,7 +60,7 @@ def plan(
     batch_size: int,
     sampling: Sampling,
     drop_last: bool,
-    seed: int,
+    seed: int | np.ndarray,
 ) -> Plan:
     """Plan the minibatches of a cohort.
 
@@ -75,7 +75,7 @@ def plan(
             pass; ``"fresh"``: a new shuffled pass in every round; ``"replacement"``: independent draws with
             replacement.
         drop_last: whether to leave out the incomplete last minibatch of a pass, unless it is the only one.
-        seed: seed of the run.
+        seed: seed of the run, or of each client's run, int64 ``[B]``.
 
     Raises:
         ConfigurationError: if a client has too many examples for a shuffled pass.
