@@ -2,7 +2,8 @@
 
 `carry_out` performs the actions that need no model: it sends and drops tasks and sets timers until a server step or the end
 of a phase is due. `use` performs the latter: it collects the reports and passes them to the coordinator. A driver implements
-`Timing`, which starts and ends tasks, and `Clients`, which returns their reports.
+`Timing`, which starts and ends tasks, and `Clients`, which returns their reports. A simulation calls the coordinator in place
+of `use`, because it yields the tasks of clients, and ends with any error.
 """
 
 from __future__ import annotations

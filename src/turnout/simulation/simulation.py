@@ -99,6 +99,7 @@ class Simulation:
         return together([self._step()])[0]
 
     def _step(self) -> Steps[Stepped]:
+        """Take a server step, as `step` does, and yield each assignment of clients."""
         stepped = None
         while stepped is None:
             batch = self.coordinator.batch(self.driver.advance())
