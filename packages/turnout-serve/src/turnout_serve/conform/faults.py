@@ -40,7 +40,8 @@ class Exchange:
 
     Attributes:
         method, path, headers, body: method, path, headers and body of the request.
-        begun, ended: times of the request and the answer, in seconds.
+        begun, ended: times when the request has arrived, and just before the answer is sent, in seconds. Between `ended` and
+            the next `begun` lies the whole pause of a client, however late this process runs again.
         status: status of the answer that the client received; 0 without one.
         answer: body of the answer.
         served: status of the server's own answer; 0 without one.
@@ -63,6 +64,7 @@ class Exchange:
     def answered(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Record the answer that the client receives."""
         self.status, self.answer, self.retry_after = status, body, float(headers.get("retry-after", 0))
+        self.ended = time.monotonic()
 
     @property
     def table(self) -> dict[str, Any]:
@@ -110,7 +112,6 @@ class Misbehaving:
         self._log.append(exchange)
         fault = self._script(exchange)
         await self._answer(exchange, fault, scope, receive, send)
-        exchange.ended = time.monotonic()
         self._done(exchange)
 
     async def _answer(

@@ -70,7 +70,8 @@ class Trial:
         settings: settings of the experiment, from which clients of this package build it.
         command: command of the client. ``{url}``, ``{data}`` (JSON with inputs and targets), ``{python}``
             (``FILE.py:FUNCTION``) and ``{state}`` (a path for its state) are filled in.
-        seconds: seconds after which the client is ended.
+        seconds: seconds without progress after which the client is ended. A fault that is reached and a report that is
+            taken are progress, so a slow machine does not use up the limit.
         scenarios: faults; those that kill the client are left out where its command has no ``{state}``.
 
     Attributes:
@@ -95,14 +96,14 @@ class Trial:
         self.scenarios = [scenario for scenario in self.scenarios if fits or scenario.fault.action != "kill"]
         self._left = list(self.scenarios)
         self._actions: queue.Queue[str] = queue.Queue()
-        self._blocked = False
+        self._blocked, self._progress = False, 0.0
 
     def run(self) -> dict[str, str | None]:
         """Run the client until the run is over; return the violation of each rule, or None."""
         with tempfile.TemporaryDirectory() as folder:
             self._go(Path(folder), self._script)
         ended = None if self.code == 0 else f"it ends with {self.code}, needed 0 when the run is over: {self.output}"
-        ended = f"it does not end within {self.seconds:g} s: {self.output}" if self.code is None else ended
+        ended = f"it makes no progress for {self.seconds:g} s: {self.output}" if self.code is None else ended
         return judge.of_scenarios(self.scenarios, self.log) | judge.in_general(self.log) | {"ends with the run": ended}
 
     def training(self, specified: bool) -> dict[str, str | None]:
@@ -130,21 +131,23 @@ class Trial:
         if not self._left or self._blocked or not self._left[0].fits(exchange):
             return None
         scenario = self._left.pop(0)
-        exchange.fault, self._blocked = scenario.name, exchange.method == "PUT"
+        exchange.fault, self._blocked, self._progress = scenario.name, exchange.method == "PUT", time.monotonic()
         if scenario.fault.action is not None:
             self._actions.put(scenario.fault.action)
+        if scenario.fault.action == "kill":  # here, before the client can send another request
+            self._process.kill()
         return scenario.fault
 
     def done(self, exchange: Exchange) -> None:
         """Continue with the next scenario once the client has learned that a report was taken."""
         if exchange.method == "PUT" and exchange.status in (200, 201):
-            self._blocked = False
+            self._blocked, self._progress = False, time.monotonic()
 
     # Called by the thread of the trial.
 
     def _go(self, folder: Path, script: Script) -> None:
         """Start the server and the client, and carry out restarts and kills until the client ends."""
-        self.code, port, end = None, 0, time.monotonic() + self.seconds
+        self.code, port, self._progress = None, 0, time.monotonic()
         train = self.experiment.data.train
         (folder / "examples.json").write_text(json.dumps({"inputs": train.x.tolist(), "targets": train.y.tolist()}))
         (folder / "examples.py").write_text(_FILE)
@@ -152,10 +155,10 @@ class Trial:
             serving = stack.enter_context(contextlib.ExitStack())
             url = serving.enter_context(self._served(folder, script, port))
             port = int(url.rpartition(":")[2])
-            client = self._client(folder, url, output)
-            stack.callback(lambda: (client.kill(), client.wait()))
+            self._process = self._client(folder, url, output)
+            stack.callback(lambda: (self._process.kill(), self._process.wait()))
             queried = script != self._script
-            while client.poll() is None and time.monotonic() < end:
+            while self._is_running() and time.monotonic() - self._progress < self.seconds:
                 if not queried and self._server.driver.version > 0:
                     queried = True
                     for question in QUESTIONS:
@@ -168,16 +171,20 @@ class Trial:
                     serving.close()
                     serving.enter_context(self._served(folder, script, port))
                 else:
-                    client.kill()
-                    client.wait()
-                    client = self._client(folder, url, output)
-            self.code = client.poll()
+                    self._process.wait()
+                    self._process = self._client(folder, url, output)
+            self.code = self._process.poll()
             output.seek(0)
             self.output = " | ".join(output.read().splitlines()[-3:])[-500:] or "it said nothing"
 
+    def _is_running(self) -> bool:
+        """Return whether the client runs, or was killed to be started again."""
+        return self._process.poll() is None or not self._actions.empty()
+
     def _served(self, folder: Path, script: Script, port: int) -> contextlib.AbstractContextManager[str]:
         """Serve in a thread."""
-        options = Options(port=port, rate=0, leases=Leases(heartbeat=5.0), max_norm=None)
+        # Leases outlast a slow start of the client after it was killed.
+        options = Options(port=port, rate=0, leases=Leases(heartbeat=5.0, missed=24, grace=120.0), max_norm=None)
         server = _Server(self.experiment, folder / "run", dict(self.settings), options)
         server.trial, server.script, self._server = self, script, server
         return server.listening()

@@ -20,7 +20,7 @@ class ConformOptions:
         "COMMAND",
     )
     free: bool = switch("The client draws its own minibatches.", "--free")
-    seconds: float = option("Time limit of the client.", "SECONDS", 120.0)
+    seconds: float = option("Time without progress after which the client is ended.", "SECONDS", 120.0)
 
 
 @options
