@@ -66,7 +66,7 @@ def measurements(device: str, quick: bool, num_devices: int, only_figures: bool 
     """
     own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
     python = sys.executable
-    for name in ("irregular", "cifar10_iid", "lockstep", "synchronizations"):
+    for name in ("irregular", "cifar10_iid", "fedau_table_1", "lockstep", "synchronizations"):
         yield Measurement(name, (python, *own, name))
     for workload in WORKLOADS[:1] if quick else WORKLOADS:
         yield Measurement(workload, (python, *own, workload))
@@ -210,6 +210,29 @@ def cifar10_iid(device: str, quick: bool) -> dict[str, Any]:
     return {"rounds": rounds, "cohort": cohort, "seconds": sum(_seconds(run, rounds)), "goal_s": 30.0}
 
 
+def fedau_table_1(device: str, quick: bool) -> dict[str, Any]:
+    """Time rounds of FedAU's Table 1 (`reproductions/fedau/table-1.toml`) on random images, and what 10,000 of them take.
+
+    250 clients of 200 images, each present with probability 0.1, the paper's network and augmentation, and in every tenth
+    round an evaluation on 10,000 examples. The first 100 rounds, in which steps are recorded, are not timed.
+    """
+    from turnout.cli.settings import Settings
+    from turnout.data.transforms.pipeline import AUGMENTATIONS
+    from turnout.simulation import Simulation
+    from turnout.workbench.speed.workloads import WORKLOADS as ALL
+
+    workload, number = replace(ALL["W1"], algorithm="fedau", by_chance=True), 3 if quick else 500
+    workload = replace(workload, num_clients=10, num_examples=20) if quick else workload
+    more = {"device": device, "rounds": 10**6, "evaluate_every": 10, "evaluation_examples": 10_000}
+    data = replace(workload.data(), transforms=AUGMENTATIONS["cifar"]())
+    simulation = Simulation(Settings.of(more, workload.settings).experiment(data))
+    seconds = [_seconds_of_round(simulation, torch.device(device)) for _ in range(number + (0 if quick else 100))][
+        -number:
+    ]
+    mean, middle = sum(seconds) / number, sorted(seconds)[number // 2]
+    return {"round_s_median": middle, "round_s_mean": mean, "all_10000_rounds_s": 10_000 * mean, "goal_s": 60.0}
+
+
 def rounds(device: str, quick: bool) -> dict[str, Any] | None:
     """Time rounds of W1's network in this process, or in all that torchrun has started, of which the first one tells."""
     from benchmarks.common import random_data
@@ -311,7 +334,10 @@ def _seconds_of_round(simulation: Any, device: torch.device) -> float:
 
 
 OWN: Mapping[str, Callable[[str, bool], Any]] = {
-    **{each.__name__: each for each in (tests, irregular, cifar10_iid, lockstep, rounds, synchronizations)},
+    **{
+        each.__name__: each
+        for each in (tests, irregular, cifar10_iid, fedau_table_1, lockstep, rounds, synchronizations)
+    },
     **{name: partial(workload, name) for name in WORKLOADS},
 }
 """Measurements that this file makes, by name."""

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Measure a machine with an NVIDIA GPU: cohorts of any size, pfl-research's CIFAR10-IID job, five seeds in lock-step, how often
-# the host waits, W1 to W4 with and without CUDA graphs, TF32 and bfloat16, beside JAX where it is installed, two processes, and
-# at last the tests.
+# Measure a machine with an NVIDIA GPU: cohorts of any size, pfl-research's CIFAR10-IID job, rounds of FedAU's Table 1, five
+# seeds in lock-step, how often the host waits, W1 to W4 with and without CUDA graphs, TF32 and bfloat16, beside JAX where it
+# is installed, two processes, and at last the tests.
 # Writes benchmarks/gpu.json and the section of docs/performance.md that shows it.
 #
 #     sh scripts/gpu.sh                                      # five to ten minutes, in an environment that has '.[dev]'

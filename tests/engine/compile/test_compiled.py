@@ -50,6 +50,17 @@ def scripted_by(monkeypatch, build):
     monkeypatch.setitem(BACKENDS, "torchscript", lacks_nothing)
 
 
+def test_a_shape_is_traced_at_its_twenty_first_call_and_replayed_after_two_comparisons():
+    function, calls = counted()
+    replayed, ran = Compiled(function), []
+    for _ in range(30):
+        before = len(calls)
+        replayed(torch.ones(3, 5), torch.ones(3, 7, 5), torch.ones(7))
+        ran.append(len(calls) - before)
+    assert ran[:20] == [1] * 20 and ran[20] > 1  # called for its value, and before and while it is traced
+    assert ran[21:] == [1, 1] + [0] * 7
+
+
 def test_replay_gives_the_same_bits_without_python(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     function, calls = counted()
