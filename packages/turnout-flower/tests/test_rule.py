@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ import os, signal, sys
 import turnout as to
 from turnout.comparison.folders import load_records
 from turnout_flower import Rule
-from .grids import OneProcess, app, first
+from grids import OneProcess, app, first
 
 looks, grid = [], OneProcess({11: 0, 22: 1, 33: 2, 44: 3}, app())
 def kill():
@@ -169,7 +170,7 @@ Rule(to.fedau(), folder=sys.argv[1], min_nodes=4, poll=0.01).start(grid, first()
 
 
 def test_killed_process_continues(tmp_path):
-    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     died = subprocess.run([sys.executable, "-c", _CHILD, str(tmp_path / "run")], env=place, check=False)
     assert died.returncode == -signal.SIGKILL
     result = rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=6)

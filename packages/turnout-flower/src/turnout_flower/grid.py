@@ -132,6 +132,8 @@ class GridServer:
     def _send(self) -> None:
         """Send the open tasks that are not yet sent, in order; after a restart, these are all open tasks."""
         messages = list(self._new_messages())
+        if messages and self.driver.run is not None and self.driver.run.min_clients > 1:
+            self._writer.put(Event("restart", data={"min_clients": 1}))  # later rounds go on without nodes that fail
         names = self._grid.push_messages([message for *_, message in messages]) if messages else ()
         for (sent, kind, _), name in zip_longest(messages, names):
             if name:

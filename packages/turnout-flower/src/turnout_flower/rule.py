@@ -41,7 +41,7 @@ class Rule(Options):
         folder: the folder of the run; a run in it is resumed.
         mod: True if every ClientApp has ``mods=[turnout_flower.mod(algorithm)]``, for algorithms that need more of clients
             than parameters and metrics.
-        min_nodes: number of connected nodes before the first task is sent.
+        min_nodes: number of connected nodes before `start` sends its first task. Later, a round goes on with fewer.
         seed: the seed of the selection of clients.
         evaluate_every: server steps between calls of `evaluate_fn`.
         requirement: rho_k of MaxFL, a loss; or the name of the metric of a client's evaluation with its requirement.
@@ -111,7 +111,7 @@ class Rule(Options):
             arrays = self._initial(folder, initial_arrays)
             reports = formats(self, arrays, norm_limit(arrays.shared, self.max_norm))
             setting = self._setting(arrays, num_rounds, timeout, reports, score)
-            with opened(folder, setting) as (driver, last):
+            with opened(folder, setting, min_clients=self.min_nodes) as (driver, last):
                 save_description(folder, setting.description)
                 if driver.run is None:
                     if (plan := self.algorithm.privacy) is not None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 Kind = Literal[
-    "start", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove", "codes"
-]
+    "start", "restart", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove", "codes"
+]  # fmt: skip
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _MAX_BYTES = 4096  # of the data of an event
