@@ -48,7 +48,7 @@ def main() -> None:
         took = time.perf_counter() - begin
         here, there = _in_turns(ours, compiled, given.repeats)
         way = simulation.objective.engine
-        clients = 1 if way == "vectorised" else workload.cohort_size  # whose steps one call is
+        clients = 1 if way == "vectorized" else workload.cohort_size  # whose steps one call is
         saved = (here - there) * clients * workload.local["steps"]
         after = f"{took / saved:,.0f}" if saved > 0 else "never"
         figures = f"{1e6 * here:8,.0f}  {1e6 * there:12,.0f}  {here / there:5.2f}  {took:12.1f}  {after:>18s}"

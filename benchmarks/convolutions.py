@@ -51,8 +51,8 @@ def main() -> None:
         module = Cnn(hidden=hidden, channels=channels).build(shape, 10, seed=0)
         ways = [
             Objective(module, engine="one_by_one"),
-            Objective(module, engine="vectorised"),
-            Objective(_unfolded(module), engine="vectorised"),
+            Objective(module, engine="vectorized"),
+            Objective(_unfolded(module), engine="vectorized"),
         ]
         x, y = torch.randn(_CLIENTS, batch_size, *shape), torch.randint(10, (_CLIENTS, batch_size))
         figures = "  ".join(f"{1e3 * seconds:8.2f}" for seconds in _in_turns(ways, x, y, given.repeats))

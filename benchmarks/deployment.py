@@ -102,9 +102,9 @@ class Peer:
     def __init__(self, port: int, number: int, context: ssl.SSLContext | None = None) -> None:
         self.http, self.token = Http(port, context), hashlib.sha256(str(number).encode()).hexdigest()
 
-    async def enrol(self) -> None:
+    async def enroll(self) -> None:
         """Enroll as a client."""
-        status, body = await self.http.ask("POST", "/v1/enrol", self.token, b'{"protocol": 2}')
+        status, body = await self.http.ask("POST", "/v1/enroll", self.token, b'{"protocol": 2}')
         assert status in (200, 201), body
 
     async def checkin(self, wait: float) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def reports(tls: bool = False, seconds: float = 8.0, num_clients: int = 64, num_
             async def measure() -> int:
                 peers = [Peer(port, number, context) for number in range(num_clients)]
                 for peer in peers:
-                    await peer.enrol()
+                    await peer.enroll()
                 end, done, body = 0.0, 0, Body(size)
 
                 async def work(peer: Peer) -> None:
@@ -224,7 +224,7 @@ def checkins(seconds: float = 5.0, num_clients: int = 64) -> str:
         async def measure() -> int:
             peers, done = [Peer(port, number) for number in range(num_clients)], 0
             for peer in peers:
-                await peer.enrol()
+                await peer.enroll()
             end = time.perf_counter() + seconds
 
             async def work(peer: Peer) -> None:
@@ -250,7 +250,7 @@ def waiting(num_clients: int = 10_000) -> str:
             before = memory(pid)
             peers = [Peer(port, number) for number in range(num_clients)]
             for low in range(0, num_clients, 200):
-                await asyncio.gather(*(peer.enrol() for peer in peers[low : low + 200]))
+                await asyncio.gather(*(peer.enroll() for peer in peers[low : low + 200]))
             asked = [asyncio.ensure_future(peer.checkin(50.0)) for peer in peers]
             await asyncio.sleep(10)
             figures = json.loads((await Http(port).ask("GET", "/v1/status", "x"))[1])
@@ -276,7 +276,7 @@ def model(num_clients: int = 50, num_params: int = 25_000_000) -> str:
         async def measure() -> tuple[float, int]:
             peers = [Peer(port, number) for number in range(num_clients)]
             for peer in peers:
-                await peer.enrol()
+                await peer.enroll()
             tasks = [found["task"] for found in await asyncio.gather(*(peer.checkin(40.0) for peer in peers))]
             begin = time.perf_counter()
 
@@ -303,7 +303,7 @@ def latency(rounds: int = 50, num_clients: int = 10) -> str:
         async def measure() -> list[float]:
             peers, found, body = [Peer(port, number) for number in range(num_clients)], [], Body(10_000 // 10 * 10)
             for peer in peers:
-                await peer.enrol()
+                await peer.enroll()
             given = await asyncio.gather(*(peer.checkin(20.0) for peer in peers))
             for _ in range(rounds):
                 order = list(zip(peers, given, strict=True))
@@ -337,7 +337,7 @@ def large(rounds: int = 3, num_clients: int = 6, width: int = 9_110) -> str:
         async def measure() -> tuple[float, int]:
             peers, body = [Peer(port, number) for number in range(num_clients)], Body(size)
             for peer in peers:
-                await peer.enrol()
+                await peer.enroll()
 
             async def work(peer: Peer) -> None:
                 found: dict[str, Any] = {}
@@ -420,7 +420,7 @@ def judged(masked: bool = False, num_clients: int = 1000, num_params: int = 10_0
         peers, body, done = [Peer(port, number) for number in range(num_clients)], Body(size), asyncio.Event()
         begun: dict[int, float] = {}
         for peer in peers:
-            await peer.enrol()
+            await peer.enroll()
 
         async def work(client: int, peer: Peer) -> None:
             masker = Masker(run, client) if masked else None

@@ -42,7 +42,7 @@ def main() -> None:
         data = workload.data()
         ways = {
             engine: Simulation(Settings.of({"rounds": 10**6, "engine": engine}, workload.settings).experiment(data))
-            for engine in ("auto", "vectorised", "one_by_one")
+            for engine in ("auto", "vectorized", "one_by_one")
         }
         chosen = ways.pop("auto").objective.choice
         figures = "  ".join(f"{1e3 * seconds:10.1f}" for seconds in _in_turns(ways, given.warm_up, given.rounds))

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=16, help="tokens of a text")
     parser.add_argument("--rounds", type=int, default=20, help="timed rounds of each (default: 20)")
     options = parser.parse_args()
-    together, apart = simulation_of(options, "vectorised"), simulation_of(options, "one_by_one")
+    together, apart = simulation_of(options, "vectorized"), simulation_of(options, "one_by_one")
     module = together.experiment.build_model().train()
     ways = {
         "side by side": together.round,

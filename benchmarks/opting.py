@@ -24,7 +24,7 @@ from turnout.simulation import Simulation
 CLIENTS = 100
 
 
-def federation(local: to.Sgd, opting: to.behaviour.Opting | None) -> Simulation:
+def federation(local: to.Sgd, opting: to.behavior.Opting | None) -> Simulation:
     """Return a federation whose clients are content with any model."""
     requirement = to.requirement.GivenRequirement((1e9,) * CLIENTS)
     experiment = to.Experiment(
@@ -56,7 +56,7 @@ def main() -> None:
         "5 steps of 16": to.Sgd(lr=0.1, steps=5, batch_size=16),
         "30 steps of 32": to.Sgd(lr=0.1, steps=30, batch_size=32),
     }.items():
-        plain, asking = federation(local, None), federation(local, to.behaviour.Opting(0))
+        plain, asking = federation(local, None), federation(local, to.behavior.Opting(0))
         seconds: dict[str, list[float]] = {"plain": [], "asking": [], "loop": []}
         for turn in range(options.rounds + 20):
             took = {}

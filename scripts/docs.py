@@ -78,7 +78,7 @@ FAMILIES = {
     "weighting": "`to.weighting`",
     "aggregation": "`to.aggregation`",
     "server_optimizer": "`to.server`, without the prefix: `ServerAdam` is `to.server.Adam`",
-    "population": "`to.availability`, `to.speed`, `to.delay`, `to.requirement` and `to.behaviour`, for `to.Population`",
+    "population": "`to.availability`, `to.speed`, `to.delay`, `to.requirement` and `to.behavior`, for `to.Population`",
     "pace": "`to.pace`",
     "data": "`to.data`, and partitions in `to.partition`",
     "models": "`to.models`",

@@ -16,7 +16,7 @@ from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces.local import Work
 from turnout.population import delay, requirement
 from turnout.population.availability import Availability, Flash
-from turnout.population.behaviour import Attack
+from turnout.population.behavior import Attack
 from turnout.population.speed import SpeedModel
 
 FOLDERS = [Path(package.__file__).parent for package in (turnout, turnout_serve)]

@@ -44,11 +44,11 @@ def experiment(data, **options):
 @pytest.mark.parametrize(
     ("kind", "error", "engine"),
     [
-        (torch.float16, 0.05, "vectorised"),
+        (torch.float16, 0.05, "vectorized"),
         (torch.float16, 0.05, "one_by_one"),
-        (torch.bfloat16, 0.2, "vectorised"),
-        (torch.float32, 1e-3, "vectorised"),
-        (torch.float64, 1e-3, "vectorised"),
+        (torch.bfloat16, 0.2, "vectorized"),
+        (torch.float32, 1e-3, "vectorized"),
+        (torch.float64, 1e-3, "vectorized"),
         (torch.float64, 1e-3, "one_by_one"),
     ],
 )

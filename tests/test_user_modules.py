@@ -92,7 +92,7 @@ def test_modules_train_unchanged(module):
 
 
 def same_with_both_engines(module, **options):
-    found = [run(module, engine=engine, **options).state_dict() for engine in ("vectorised", "one_by_one")]
+    found = [run(module, engine=engine, **options).state_dict() for engine in ("vectorized", "one_by_one")]
     for name, value in found[0].items():
         torch.testing.assert_close(value, found[1][name])
     assert any(not torch.equal(value, module.state_dict()[name]) for name, value in found[0].items())
@@ -153,8 +153,8 @@ def test_data_dependent_branch_trains_one_by_one():
     with pytest.warns(RuntimeWarning, match=r"clients are computed one by one, because torch.func.vmap cannot batch"):
         result = run(Branch())
     assert result.summary()["train_loss"] > 0
-    with pytest.raises(to.ConfigurationError, match=r"engine='vectorised': .* write engine='one_by_one'"):
-        run(Branch(), engine="vectorised")
+    with pytest.raises(to.ConfigurationError, match=r"engine='vectorized': .* write engine='one_by_one'"):
+        run(Branch(), engine="vectorized")
 
 
 def test_attention_dropout_is_refused_with_a_correction():

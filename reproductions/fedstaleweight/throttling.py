@@ -50,8 +50,8 @@ RULES: Mapping[str, Rule] = {
     "fedstaleweight": Rule(fedstaleweight(), lambda tau: tau * BUFFER_SIZE + 1.0, by_mean=True),
     "fedbuff": Rule(fedbuff(), lambda tau: np.ones(len(tau))),
     "1 / sqrt(1 + tau)": Rule(fedbuff(discount="polynomial"), lambda tau: (1.0 + tau) ** -0.5),
-    "favours_fresh": Rule(fedbuff(discount="exponential", base=0.5), lambda tau: np.exp2(-1.0 * tau)),
-    "favours_stale": Rule(fedbuff(discount="exponential", base=2.0), lambda tau: np.exp2(np.minimum(1.0 * tau, 800.0))),
+    "favors_fresh": Rule(fedbuff(discount="exponential", base=0.5), lambda tau: np.exp2(-1.0 * tau)),
+    "favors_stale": Rule(fedbuff(discount="exponential", base=2.0), lambda tau: np.exp2(np.minimum(1.0 * tau, 800.0))),
     "algorithm_1": Rule(fedstaleweight(rule="algorithm_1"), lambda tau: tau + 1.0, by_mean=True),
     "authors_code": Rule(
         fedstaleweight(rule="authors_code", average="authors_window"), lambda tau: 1.0 * tau, by_mean=True

@@ -16,7 +16,7 @@ _MODULES = {
     "aggregation": "turnout.pieces.aggregation",
     "algorithms": "turnout.algorithms",
     "availability": "turnout.population.availability",
-    "behaviour": "turnout.population.behaviour",
+    "behavior": "turnout.population.behavior",
     "data": "turnout.data",
     "delay": "turnout.population.delay",
     "guard": "turnout.pieces.guard",

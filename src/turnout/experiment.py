@@ -61,7 +61,7 @@ class Experiment(Configuration):
         class_weights: how much an example counts by its class: C numbers > 0, or ``"balanced"`` for ``n / (C n_c)`` with the
             counts of all training examples. They multiply the examples' own weights, and the products are divided by their
             mean over all training examples; see the guide to data.
-        engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
+        engine: ``"auto"``, ``"vectorized"`` or ``"one_by_one"``; results agree within rounding.
         precision: precision of local steps, forward and backward: ``"full"``, the type of the parameters, or
             ``"bf16"``, bfloat16 by `torch.autocast`. Parameters, updates and sums stay float32 or wider, and
             evaluations and measurements are in full precision.

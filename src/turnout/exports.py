@@ -39,7 +39,7 @@ from turnout.pieces.local import AdamW as AdamW
 from turnout.pieces.local import Sgd as Sgd
 from turnout.population import Population as Population
 from turnout.population import availability as availability
-from turnout.population import behaviour as behaviour
+from turnout.population import behavior as behavior
 from turnout.population import delay as delay
 from turnout.population import requirement as requirement
 from turnout.population import speed as speed

@@ -22,7 +22,7 @@ for module in pkgutil.walk_packages(turnout.pieces.__path__, "turnout.pieces."):
 
 BASES = (
     base.Piece, base.ClientPiece, base.Stateful, base.Selection, base.RecordingSelection, base.Local, base.Correction,
-    base.Measurement, base.Guard, Compression, base.Weighting, base.Normaliser, base.Aggregation, base.Server,
+    base.Measurement, base.Guard, Compression, base.Weighting, base.Normalizer, base.Aggregation, base.Server,
     base.Personalization,
 )  # fmt: skip
 """Base classes of the pieces of a slot."""

@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "partitions": ("data", "partition"),
     "schedules": ("local", "lr"),
     "requirements": ("population", "requirement"),
-    "behaviours": ("population", "behaviour"),
+    "behaviors": ("population", "behavior"),
     "speeds": ("population", "speed"),
     "delays": ("population", "speed", "compute"),
     "work": ("local", "steps"),

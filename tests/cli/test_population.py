@@ -26,20 +26,20 @@ def test_every_setting_reaches_the_population() -> None:
         "population.requirement={kind='warm_up', steps=50, measure='accuracy', lr=0.05}",
         "population.opting.mandatory_rounds=7",
         "population.opting.comes_back=false",
-        "population.behaviour={kind='byzantine', fraction=0.05, inflation=10}",
+        "population.behavior={kind='byzantine', fraction=0.05, inflation=10}",
     ).population()
     requirement = WarmUp(50, measure="accuracy", lr=0.05)
     assert found == Population(
-        Everyone(), requirement=requirement, opting=Opting(7, False), behaviour=Byzantine(0.05, 10)
+        Everyone(), requirement=requirement, opting=Opting(7, False), behavior=Byzantine(0.05, 10)
     )
 
 
 def test_values_per_client_and_other_attacks() -> None:
     found = settings(
-        "population.requirement={kind='given', table=[0.5, 1.0]}", "population.behaviour={kind='sign_flipping'}"
+        "population.requirement={kind='given', table=[0.5, 1.0]}", "population.behavior={kind='sign_flipping'}"
     ).population()
     assert found.requirement == GivenRequirement((0.5, 1.0))
-    assert found.behaviour == sign_flipping()
+    assert found.behavior == sign_flipping()
 
 
 def test_columns_about_appeal_are_recorded() -> None:
@@ -56,7 +56,7 @@ def test_columns_about_appeal_are_recorded() -> None:
             "population.optin.mandatory_rounds=3",
             "unknown option 'population.optin' of Population: did you mean 'opting'",
         ),
-        ("population.behaviour.fraction=0.1", "population.behaviour.kind: got None, needed the name of a behaviour"),
+        ("population.behavior.fraction=0.1", "population.behavior.kind: got None, needed the name of a behavior"),
         ("population.requirement={kind='warmup'}", "unknown requirement 'warmup': did you mean 'warm_up'"),
         ("population=many", "population: got 'many', needed a table of options"),
     ],

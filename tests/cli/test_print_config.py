@@ -119,7 +119,7 @@ def test_dry_run_of_several_runs_shows_common_and_different_settings(turnout, sm
     shown = turnout("compare", "fedau", "fedvarp", "scaffold", "--seeds", 2, "--dry-run", *small).stdout
     common, _, each = shown.partition("algorithm ")
     assert _row(common, "runs") == "6"
-    assert _row(common, "engine") == "vectorised"
+    assert _row(common, "engine") == "vectorized"
     assert "bytes down" not in common
     up = {name: _row(each, name).split()[-1] for name in ("fedau", "fedvarp", "scaffold")}
     assert up["fedau"] == up["fedvarp"] != up["scaffold"]

@@ -201,7 +201,7 @@ def test_settings_are_a_function_of_the_seed() -> None:
         ("rouds=3", "unknown setting 'rouds': did you mean 'rounds'? (known: "),
         ("rounds=ten", "rounds: got 'ten', needed a whole number"),
         ("seed=0.5", "seed: got 0.5, needed a whole number"),
-        ("engine=fast", "engine: got 'fast', needed 'auto', 'vectorised' or 'one_by_one'"),
+        ("engine=fast", "engine: got 'fast', needed 'auto', 'vectorized' or 'one_by_one'"),
         ("data=digit", "unknown data set 'digit': did you mean 'digits'? (known: cifar10, "),
         ("data=5", "data: got 5, needed a name or a table"),
         ("data.name=5", "data.name: got 5, needed a text"),

@@ -39,11 +39,11 @@ def test_clients_are_decoded_in_order_and_stored(photos: Path, tmp_path: Path) -
         assert y.tolist() == [0] * (2 + k) + [1] * (2 + k)
         assert x[:, :, 2, 1].tolist() == [[10 * k, 100 * c, 20 * n] for c in (0, 1) for n in range(2 + k)]
     to.data.store(tmp_path / "store", {"train": images}, num_classes=2, client_names=images.clients)
-    data = to.data.stored(tmp_path / "store", transforms=(to.data.Normalise(0.5, 0.25),))
+    data = to.data.stored(tmp_path / "store", transforms=(to.data.Normalize(0.5, 0.25),))
     assert data.client_names == images.clients
     run = to.Experiment(data=data, model=to.models.Logistic(), rounds=20)
     assert run.run().summary()["train_accuracy"] == 1.0
-    gray = next(iter(ImageFolder(photos, size=4, colours=1)))[0]
+    gray = next(iter(ImageFolder(photos, size=4, colors=1)))[0]
     assert tuple(gray.shape[1:]) == (1, 4, 4)
 
 
@@ -68,8 +68,8 @@ def test_only_one_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.Monk
 def test_folder_without_images_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"holds no images: needed files such as CLIENT/CLASS/1.png"):
         ImageFolder(tmp_path / "nowhere", size=4)
-    with pytest.raises(ConfigurationError, match="colours: got 4, needed 3, or 1 for gray"):
-        ImageFolder(photos, size=4, colours=4)
+    with pytest.raises(ConfigurationError, match="colors: got 4, needed 3, or 1 for gray"):
+        ImageFolder(photos, size=4, colors=4)
     with pytest.raises(ConfigurationError, match="size: got 0"):
         ImageFolder(photos, size=0)
     with pytest.raises(DataError, match="has images of class 'dog', which is none of cat"):

@@ -89,7 +89,7 @@ def test_names_of_folders_and_of_transforms_are_known(tmp_path):
         (tmp_path / "me" / name).mkdir(parents=True)
         image.new("L", (4, 4)).save(tmp_path / "me" / name / "1.png")
     with names_read() as read:
-        to.data.ImageFolder(tmp_path, size=4, colours=1)
+        to.data.ImageFolder(tmp_path, size=4, colors=1)
     with pytest.raises(ConfigurationError, match=r"\['cat', 'dog'\], .*number folders of classes by what they have"):
         check_names(read, {"classes": 2})
     scaler = pytest.importorskip("sklearn.preprocessing").StandardScaler()

@@ -102,8 +102,8 @@ def test_unsupported_files_are_refused(table: Path, tmp_path: Path) -> None:
         ParquetClients(table, **dict(options, inputs="z"))
     with pytest.raises(ConfigurationError, match=r"classes: column 'text' holds text"):
         ParquetClients(table, **dict(options, label="text"))
-    with pytest.raises(ConfigurationError, match="colours: got 2"):
-        ParquetClients(table, **options, colours=2)
+    with pytest.raises(ConfigurationError, match="colors: got 2"):
+        ParquetClients(table, **options, colors=2)
     with pytest.raises(DataError, match=r"text: client 'ann' has 'c2', which is none of c0, c1"):
         list(ParquetClients(table, **dict(options, label="text"), classes=("c0", "c1")))
     (tmp_path / "bad.parquet").write_bytes(b"nothing")

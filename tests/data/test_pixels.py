@@ -38,9 +38,9 @@ def test_deep_images_are_in_proportion(mode: str) -> None:
     x = unit_pixels(image, "it")
     assert (x.shape, x.dtype) == ((1, 8, 8), np.float32)
     np.testing.assert_allclose(x[0], IN_PROPORTION, atol=1e-7)
-    for wanted, colours in (("L", 1), ("RGB", 3)):
+    for wanted, colors in (("L", 1), ("RGB", 3)):
         gray = byte_pixels(image, wanted, None, "it")
-        assert (gray.shape, gray.dtype) == ((colours, 8, 8), np.uint8)
+        assert (gray.shape, gray.dtype) == ((colors, 8, 8), np.uint8)
         np.testing.assert_allclose(gray, np.broadcast_to(IN_PROPORTION * 255, gray.shape), atol=0.501)
         small = byte_pixels(image, wanted, 4, "it")
         assert abs(small.mean() - 127.5) < 1
@@ -79,7 +79,7 @@ def test_every_reader_gives_the_same_values(tmp_path: Path) -> None:
         (tmp_path / client / "x").mkdir(parents=True)
         for name in ("1.png", "2.tif"):
             deep("I;16").save(tmp_path / client / "x" / name)
-    for x, _ in to.data.ImageFolder(tmp_path, size=8, colours=1):
+    for x, _ in to.data.ImageFolder(tmp_path, size=8, colors=1):
         np.testing.assert_array_equal(x[0, 0], np.rint(IN_PROPORTION * 255))
         np.testing.assert_array_equal(x[1], x[0])
     file = io.BytesIO()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.core.checks import ConfigurationError
-from turnout.data import Equalize, Normalise
+from turnout.data import Equalize, Normalize
 from turnout.data.federated import FederatedData
 from turnout.data.partition import ById, ClassesPerClient, Dirichlet, Iid, LabelClusters
 from turnout.data.shards import Shards
@@ -438,6 +438,6 @@ def test_options_out_of_range_raise(options: dict[str, Any], message: str) -> No
 
 
 def test_transforms_are_passed_on_and_checked() -> None:
-    assert split_source(source(transforms=(Normalise(0.5, 0.5),)), Iid(), 4).transforms == (Normalise(0.5, 0.5),)
+    assert split_source(source(transforms=(Normalize(0.5, 0.5),)), Iid(), 4).transforms == (Normalize(0.5, 0.5),)
     with pytest.raises(ConfigurationError, match="Equalize works on colors"):
-        split_source(source(transforms=(Normalise(0.5, 0.5), Equalize())), Iid(), 4)
+        split_source(source(transforms=(Normalize(0.5, 0.5), Equalize())), Iid(), 4)

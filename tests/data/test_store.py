@@ -57,7 +57,7 @@ def test_uint8_images_are_normalized_per_minibatch(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     images = [(draw.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8), draw.integers(0, 4, 20)) for _ in range(5)]
     to.data.store(tmp_path, {"train": iter(images), "test": images[:1]}, name="bytes", num_classes=4)
-    normalize = to.data.Normalise((0.4, 0.5, 0.6), (0.2, 0.2, 0.2))
+    normalize = to.data.Normalize((0.4, 0.5, 0.6), (0.2, 0.2, 0.2))
     data = to.data.stored(tmp_path, transforms=(normalize,))
     held = DeviceData(data, torch.device("cpu"))
     assert held.train.x.data_ptr() == data.train.x.data_ptr()  # no copy of the inputs

@@ -16,7 +16,7 @@ from turnout.data import (
     AdjustSharpness,
     ColorJitter,
     Equalize,
-    Normalise,
+    Normalize,
     Posterize,
     RandomCrop,
     RandomHorizontalFlip,
@@ -96,7 +96,7 @@ def test_empty_batch_stays_empty(transform: Transform) -> None:
     assert len(transform.apply(images(3)[:0], keys_for(0))) == 0
 
 
-@pytest.mark.parametrize("transform", [*RANDOM, Normalise((0.5,) * 3, (0.5,) * 3)], ids=repr)
+@pytest.mark.parametrize("transform", [*RANDOM, Normalize((0.5,) * 3, (0.5,) * 3)], ids=repr)
 def test_non_image_inputs_are_refused(transform: Transform) -> None:
     with pytest.raises(DataError, match=r"got inputs of shape \[5, 64\]"):
         transform.apply(torch.zeros(5, 64), keys_for(5))
@@ -107,28 +107,28 @@ def test_non_image_inputs_are_refused(transform: Transform) -> None:
 
 def test_normalize_shifts_and_scales_each_channel() -> None:
     x = torch.tensor([0.5, 0.75, 1.0]).view(1, 3, 1, 1).expand(2, 3, 4, 4)
-    out = Normalise((0.5, 0.5, 0.5), (1.0, 0.5, 0.25)).apply(x, None)
+    out = Normalize((0.5, 0.5, 0.5), (1.0, 0.5, 0.25)).apply(x, None)
     assert torch.equal(out[:, :, 0, 0], torch.tensor([[0.0, 0.5, 2.0]] * 2))
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 1, 4, 4), (5,)])
 def test_scalar_mean_applies_to_any_shape(shape: tuple[int, ...]) -> None:
-    assert torch.equal(Normalise(0.5, 0.25).apply(torch.ones(shape), None), torch.full(shape, 2.0))
+    assert torch.equal(Normalize(0.5, 0.25).apply(torch.ones(shape), None), torch.full(shape, 2.0))
 
 
 def test_integer_inputs_are_scaled_as_levels() -> None:
     levels = levels_of(4)
-    normalize = Normalise((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    normalize = Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     assert torch.equal(normalize.apply(levels, None), normalize.apply(levels / 255, None))
 
 
 def test_mismatched_mean_and_std_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"std: got 0\.0, needed a finite number > 0"):
-        Normalise((0.5, 0.5), (1.0, 0.0))
+        Normalize((0.5, 0.5), (1.0, 0.0))
     with pytest.raises(ConfigurationError, match=r"std: got .*, needed as many numbers as the mean has, 3"):
-        Normalise((0.5, 0.5, 0.5), (1.0, 1.0))
+        Normalize((0.5, 0.5, 0.5), (1.0, 1.0))
     with pytest.raises(DataError, match=r"Normalize has 3 channels, got inputs of shape \[2, 1, 8, 8\]"):
-        Normalise((0.5,) * 3, (1.0,) * 3).apply(torch.zeros(2, 1, 8, 8), None)
+        Normalize((0.5,) * 3, (1.0,) * 3).apply(torch.zeros(2, 1, 8, 8), None)
 
 
 # ------------------------------------------------------------------------------------------------------- crops and flips
@@ -328,7 +328,7 @@ def test_color_options_are_validated() -> None:
 def test_random_transforms_apply_only_in_training() -> None:
     x = images(6, side=32)
     out = apply_transforms(cifar100_augmentation(), x, None, training=False)
-    assert torch.equal(out, Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
+    assert torch.equal(out, Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
     assert not torch.equal(apply_transforms(cifar100_augmentation(), x, keys_for(6), training=True), out)
 
 
@@ -349,15 +349,15 @@ def test_precomputed_transforms_change_nothing() -> None:
     assert torch.equal(
         apply_transforms(remaining, baked, keys, training=True), apply_transforms(transforms, x, keys, training=True)
     )
-    assert torch.equal(baked, Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
+    assert torch.equal(baked, Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
 
 
 def test_enlarging_transforms_run_per_minibatch() -> None:
     words = WordVectors(np.eye(3, dtype=np.float32))
     x = torch.tensor([[0, 2], [1, 1]])
-    same, remaining = bake((words, Normalise(0.0, 2.0)), x)
+    same, remaining = bake((words, Normalize(0.0, 2.0)), x)
     assert same is x
-    assert remaining == (words, Normalise(0.0, 2.0))
+    assert remaining == (words, Normalize(0.0, 2.0))
 
 
 def test_only_leading_transforms_are_precomputed() -> None:
@@ -365,10 +365,10 @@ def test_only_leading_transforms_are_precomputed() -> None:
     same, remaining = bake(cifar100_augmentation(), x)
     assert same is x
     assert remaining == cifar100_augmentation()
-    twice, none_left = bake((Normalise(0.5, 1.0), Normalise(0.0, 2.0)), levels_of(5))
+    twice, none_left = bake((Normalize(0.5, 1.0), Normalize(0.0, 2.0)), levels_of(5))
     assert none_left == ()
     assert torch.equal(twice, (levels_of(5) / 255 - 0.5) / 2.0)
-    assert len(bake((Normalise(0.5, 1.0),), x[:0])[0]) == 0
+    assert len(bake((Normalize(0.5, 1.0),), x[:0])[0]) == 0
 
 
 def test_two_equal_transforms_draw_different_numbers() -> None:
@@ -385,8 +385,8 @@ def test_random_transforms_without_keys_are_refused() -> None:
 
 def test_invalid_orders_are_refused() -> None:
     check_transforms(cifar100_augmentation())
-    with pytest.raises(ConfigurationError, match=r"Equalize works on colors in \[0, 1\] and stands behind Normalise"):
-        check_transforms((Normalise(0.5, 0.5), Equalize()))
+    with pytest.raises(ConfigurationError, match=r"Equalize works on colors in \[0, 1\] and stands behind Normalize"):
+        check_transforms((Normalize(0.5, 0.5), Equalize()))
     with pytest.raises(ConfigurationError, match=r"transforms: got .*Equalize.*; write Equalize\(\)"):
         check_transforms((Equalize,))  # pyright: ignore[reportArgumentType]
 

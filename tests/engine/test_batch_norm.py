@@ -46,7 +46,7 @@ def test_outputs_and_statistics_equal_torch(layer, shape):
 
 
 def test_padding_is_ignored():
-    objective = Objective(convolutions(), engine="vectorised", personal=("1.weight", "1.bias"))
+    objective = Objective(convolutions(), engine="vectorized", personal=("1.weight", "1.bias"))
     x, y = torch.randn(2, 6, 2, 6, 6), torch.randint(0, 4, (2, 6))
     params, keys = objective.initial.expand(2, -1).contiguous(), torch.arange(2)
     mask = torch.ones(2, 6)
@@ -125,7 +125,7 @@ def test_with_a_personal_head_only_affine_parameters_are_averaged():
 def normed(rounds=4):
     local = to.Sgd(lr=0.1, steps=3, batch_size=16, momentum=0.5)
     spec, population = to.models.Mlp(hidden=(6,), batch_norm=True), to.Population(to.availability.Bernoulli(mean=0.6))
-    return to.Experiment(classification(), spec, to.fedbn(local), population, rounds=rounds, engine="vectorised")
+    return to.Experiment(classification(), spec, to.fedbn(local), population, rounds=rounds, engine="vectorized")
 
 
 def test_statistics_do_not_depend_on_chunks():

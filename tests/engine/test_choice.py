@@ -29,7 +29,7 @@ def test_multiplications_of_a_minibatch_are_counted():
     assert validate.products(objective.network, torch.randn(5, 1, 8, 8)) == 5 * (64 * 9 * 2 + 128 * 3)
 
 
-@pytest.mark.parametrize(("channels", "engine"), [(2, "vectorised"), (512, "one_by_one")])
+@pytest.mark.parametrize(("channels", "engine"), [(2, "vectorized"), (512, "one_by_one")])
 def test_small_convolutions_are_vectorized_and_large_ones_are_not(channels, engine):
     objective = Objective(convolution(channels))
     assert objective.engine == "one_by_one"
@@ -37,12 +37,12 @@ def test_small_convolutions_are_vectorized_and_large_ones_are_not(channels, engi
 
 
 def test_minibatch_size_affects_the_choice():
-    assert Objective(convolution(16)).choose(torch.randn(2, 1, 8, 8)).engine == "vectorised"
+    assert Objective(convolution(16)).choose(torch.randn(2, 1, 8, 8)).engine == "vectorized"
     assert Objective(convolution(16)).choose(torch.randn(256, 1, 8, 8)).engine == "one_by_one"
 
 
 def test_models_without_convolutions_are_vectorized_at_any_size():
-    assert Objective(nn.Linear(6, 1000)).choose(torch.randn(64, 6)).engine == "vectorised"
+    assert Objective(nn.Linear(6, 1000)).choose(torch.randn(64, 6)).engine == "vectorized"
 
 
 @pytest.mark.parametrize("name", ["W1", "W2", "W3", "W4"])
@@ -53,10 +53,10 @@ def test_workloads_use_the_engine_measured_as_faster(name):
     module = MODELS[str(options.pop("name"))](**options).build(workload.shape, workload.num_classes)
     few = torch.zeros(workload.local["batch_size"], *workload.shape)
     x = few.long() if workload.centers is None else few
-    assert Objective(module).choose(x).engine == ("one_by_one" if name in ("W1", "W4") else "vectorised")
+    assert Objective(module).choose(x).engine == ("one_by_one" if name in ("W1", "W4") else "vectorized")
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_requested_engine_is_used(engine):
     objective = Objective(convolution(2), engine=engine)
     assert objective.choose(torch.randn(5, 1, 8, 8)) == Choice(engine, "as asked for")
@@ -95,7 +95,7 @@ def test_resumed_run_keeps_its_engine(tmp_path):
         begun.round()
     running.save_simulation(begun, tmp_path)
     later = Simulation(experiment(4))
-    assert later.objective.engine == "vectorised"
+    assert later.objective.engine == "vectorized"
     running.restore(later, tmp_path)
     assert later.objective.choice == Choice("one_by_one", "as this run began")
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_switching_engines_copies_the_model_once_each(monkeypatch):
     objective = Objective(CharLstm(hidden=4).build((5,), 6))
     monkeypatch.setattr(copies.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))
     x, y, found = torch.randint(0, 6, (2, 3, 5)), torch.randint(0, 6, (2, 3)), []
-    for engine in ("vectorised", "one_by_one") * 3:
+    for engine in ("vectorized", "one_by_one") * 3:
         objective.use(Choice(engine, "in turns"))
         params, keys = objective.initial.expand(2, -1).contiguous(), torch.arange(2)
         found.append(objective.gradient(params, x, y, None, keys, replay=False)[1])

@@ -16,7 +16,7 @@ from turnout.engine.objective import Objective
 
 from ..tiny import SIZES, classification
 
-ENGINES: tuple[Engine, ...] = ("vectorised", "one_by_one")
+ENGINES: tuple[Engine, ...] = ("vectorized", "one_by_one")
 N = len(SIZES)
 
 
@@ -25,7 +25,7 @@ def net():
     return nn.Sequential(nn.Linear(16, 7), nn.Tanh(), nn.Dropout(0.5), nn.Linear(7, 4))
 
 
-def clients_of(ids: Sequence[int] = range(N), engine: Engine = "vectorised", sizes=SIZES):
+def clients_of(ids: Sequence[int] = range(N), engine: Engine = "vectorized", sizes=SIZES):
     rows = np.asarray(ids, dtype=np.int64)
     return Clients(rows, rows, classification(sizes).train, Objective(net(), engine=engine))
 

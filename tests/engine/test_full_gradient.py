@@ -20,7 +20,7 @@ from turnout.engine.objective import Objective
 
 from ..tiny import classification
 
-ENGINES: tuple[Engine, ...] = ("vectorised", "one_by_one")
+ENGINES: tuple[Engine, ...] = ("vectorized", "one_by_one")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def net(dropout=0.5):
     return nn.Sequential(nn.Linear(16, 6), nn.Tanh(), nn.Dropout(dropout), nn.Linear(6, 4)).double()
 
 
-def clients_of(ids, sizes, engine: Engine = "vectorised", transforms=(Noise(), Double())):
+def clients_of(ids, sizes, engine: Engine = "vectorized", transforms=(Noise(), Double())):
     ids = np.asarray(ids, dtype=np.int64)
     data = classification(tuple(sizes), dtype=torch.float64)
     return Clients(ids, ids, data.train, Objective(net(), engine=engine), transforms)

@@ -12,7 +12,7 @@ from turnout.engine.loss import cross_entropy
 from turnout.engine.objective import Objective
 from turnout.models import CharLstm
 
-ENGINES = ("vectorised", "one_by_one")
+ENGINES = ("vectorized", "one_by_one")
 
 
 def net(seed=0):
@@ -183,17 +183,17 @@ def test_numeric_targets_are_scored_by_squared_error():
 
 
 def test_engines_are_chosen_with_a_reason():
-    assert Objective(net()).engine == "vectorised"
+    assert Objective(net()).engine == "vectorized"
     convolution = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.LazyLinear(3))
     convolution(torch.zeros(1, 1, 5, 5))
     chosen = Objective(convolution)
     assert chosen.engine == "one_by_one"
     assert "convolutions" in chosen.choice.reason
-    assert Objective(convolution, engine="vectorised").choice.reason == "as asked for"
+    assert Objective(convolution, engine="vectorized").choice.reason == "as asked for"
     recurrent = Objective(nn.LSTM(2, 3))
     assert recurrent.engine == "one_by_one"
     assert "LSTM" in recurrent.choice.reason
-    assert Objective(CharLstm().build((5,), 20)).engine in ("vectorised", "one_by_one")
+    assert Objective(CharLstm().build((5,), 20)).engine in ("vectorized", "one_by_one")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_engines_are_chosen_with_a_reason():
         (nn.Sequential(nn.Linear(2, 2), nn.RReLU()), {}, "layer '1' is a RReLU"),
         (
             nn.GRU(2, 3),
-            {"engine": "vectorised"},
+            {"engine": "vectorized"},
             "cannot batch GRU over clients.*engine='one_by_one', or use .*CharLstm",
         ),
-        (nn.Linear(2, 2), {"engine": "vectorized"}, "unknown engine 'vectorized': did you mean 'vectorised'"),
+        (nn.Linear(2, 2), {"engine": "vectorized"}, "unknown engine 'vectorized': did you mean 'vectorized'"),
         (nn.Flatten(), {}, "Flatten has no trainable parameters"),
     ],
 )

@@ -144,7 +144,7 @@ def pretrained(layer):
     return layer
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("around", [False, True])
 def test_batch_norm_in_evaluation_mode_is_a_constant(around, engine):
     """One step on all examples equals a step of torch with the layer in evaluation mode."""

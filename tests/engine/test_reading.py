@@ -60,7 +60,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_one_output_for_two_classes_equals_scikit_learn(name, engine):
     loss, module = LOSSES[name]
     data = labeled()

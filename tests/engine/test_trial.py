@@ -24,8 +24,8 @@ def experiment(model, algorithm=None, **options):
 def test_model_that_cannot_be_batched_trains_one_by_one(drive):
     with pytest.warns(RuntimeWarning, match="clients are computed one by one, because torch.func.vmap cannot batch"):
         assert drive(experiment(Branch())).objective.engine == "one_by_one"
-    with pytest.raises(to.ConfigurationError, match=r"engine='vectorised': .* write engine='one_by_one'"):
-        drive(experiment(Branch(), engine="vectorised"))
+    with pytest.raises(to.ConfigurationError, match=r"engine='vectorized': .* write engine='one_by_one'"):
+        drive(experiment(Branch(), engine="vectorized"))
 
 
 @pytest.mark.parametrize("algorithm", [None, to.folb(to.Sgd(steps=2), cohort_size=3)])
@@ -34,7 +34,7 @@ def test_simulations_and_servers_choose_the_same_engine(algorithm):
     model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 200, 3), nn.Flatten(), nn.Linear(800, 4))
     chosen = [drive(experiment(model, algorithm)).objective.engine for drive in (Simulation, ServedExperiment.of)]
     assert chosen[0] == chosen[1]
-    assert chosen[0] == ("vectorised" if algorithm is None else "one_by_one")
+    assert chosen[0] == ("vectorized" if algorithm is None else "one_by_one")
 
 
 def test_server_trains_what_a_simulation_trains(tmp_path):

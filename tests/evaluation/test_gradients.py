@@ -27,7 +27,7 @@ def by_hand(simulation):
     return torch.stack(found[0]), torch.stack(found[1])
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_figures_equal_those_of_the_theorems(tiny, engine):
     run = Experiment(
         tiny,

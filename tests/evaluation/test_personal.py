@@ -55,7 +55,7 @@ def score(simulation, client, shards, params):
     return nn.functional.cross_entropy(outputs, y, reduction="none"), (outputs.argmax(dim=1) == y).float()
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_clients_are_evaluated_with_shared_and_personal_parts(engine):
     simulation = simulation_of(engine=engine)
     row, clients = simulation.history.rounds.to_pylist()[-1], simulation.history.clients.to_pydict()
@@ -111,7 +111,7 @@ def test_pooled_test_examples_do_not_evaluate_personal_models():
     assert simulation_of(TINY, Sgd()).history.rounds.to_pylist()[-1]["test_accuracy"] is not None
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_unseen_clients_fine_tune_only_their_personal_part(engine):
     """One full-batch step: the head changes, and the body does not."""
     tests = cut((4, 0, 9), seed=6)
@@ -160,7 +160,7 @@ def test_unseen_clients_are_evaluated_after_each_number_of_steps():
             Personal(adaptation_steps=steps)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_validation_clients_fine_tune_on_one_half_and_are_evaluated_on_the_other(engine):
     """One full-batch step on the first half, so the result is known."""
     data = replace(DATA, unseen_validation=OTHERS)

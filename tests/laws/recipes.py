@@ -49,7 +49,7 @@ from turnout import (
     scaffold_p,
 )
 from turnout.core.schedule import ByStep, LinearWarmup
-from turnout.pieces.aggregation import CentredClipping, Krum, Median, NearestNeighbours, PrivateSum, SecureSum
+from turnout.pieces.aggregation import CenteredClipping, Krum, Median, NearestNeighbors, PrivateSum, SecureSum
 from turnout.pieces.aggregation.low_rank import LowRank
 from turnout.pieces.guard import Clip, ClipControls, PowerSgd, Qsgd, Sign, TopK, TruncatedRank
 from turnout.pieces.local import AppealGap, GradientNoise, Prox, Scaffold, Solver, StartGradient
@@ -200,14 +200,14 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "maxfl with a personal head": lambda local: maxfl(local, cohort_size=3, also=(Personal(),)),
     "perfedavg, hessian": lambda local: perfedavg(local, alpha=0.1, hessian="difference", cohort_size=3),
     "fedau by krum of neighbors, with adam": lambda local: fedau(
-        local, cutoff=3, also=(Krum(0.2, NearestNeighbours()), ServerAdam(tau=0.1))
+        local, cutoff=3, also=(Krum(0.2, NearestNeighbors()), ServerAdam(tau=0.1))
     ),
     "fedstaleweight by medians, of signs": lambda local: ALGORITHMS["fedstaleweight"](local, also=(Median(), Sign())),
     "scaffold_p, top-k, with momentum": lambda local: scaffold_p(
         local, cohort_size=3, also=(TopK(share=0.3), ServerMomentum(0.5))
     ),
     "maxfl by centered clipping, qsgd": lambda local: maxfl(
-        local, cohort_size=3, also=(CentredClipping(radius=0.5), Qsgd(bits=8))
+        local, cohort_size=3, also=(CenteredClipping(radius=0.5), Qsgd(bits=8))
     ),
     "amplified_scaffold with a personal head, power_sgd": lambda local: ALGORITHMS["amplified_scaffold"](
         local, period=2, gamma=2.0, also=(Uniform(3), Personal(), PowerSgd(rank=2))
@@ -328,7 +328,7 @@ def standard(name: str, local: Sgd = LOCAL, **options: Any) -> Experiment:
     """Four rounds with dropout and, where the local rule allows it, momentum: the run that most laws are about."""
     without = name in ("fednova", "fedalt", "fedrep") or name.startswith(("apfl", "pfedme"))
     local = local if without else replace(local, momentum=0.5)
-    return experiment(name, **{"local": local, "model": MODEL, "rounds": 4, "engine": "vectorised", **options})
+    return experiment(name, **{"local": local, "model": MODEL, "rounds": 4, "engine": "vectorized", **options})
 
 
 @cache

@@ -17,7 +17,7 @@ from turnout.simulation import Simulation
 
 from .recipes import DATA, DEVICE, LOCAL, assert_same_bits, experiment, standard, trained
 
-ENGINES = ("vectorised", "one_by_one")
+ENGINES = ("vectorized", "one_by_one")
 
 
 def relative(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -96,9 +96,9 @@ def test_replayed_steps_have_the_same_bits(engine, by_python, monkeypatch):
 
 def test_traces_in_bfloat16_are_not_used_in_float32(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
-    before = trained(experiment("fedau", rounds=3, engine="vectorised"))
-    trained(experiment("fedau", rounds=3, engine="vectorised", precision="bf16"))
-    assert_same_bits(trained(experiment("fedau", rounds=3, engine="vectorised")), before)
+    before = trained(experiment("fedau", rounds=3, engine="vectorized"))
+    trained(experiment("fedau", rounds=3, engine="vectorized", precision="bf16"))
+    assert_same_bits(trained(experiment("fedau", rounds=3, engine="vectorized")), before)
 
 
 def test_a_resumed_run_has_the_same_bits(tmp_path):

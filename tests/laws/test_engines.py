@@ -35,7 +35,7 @@ LOCALS = {
     "with replacement": Sgd(lr=0.3, steps=3, batch_size=16, sampling="replacement"),
     "uniform work": Sgd(lr=0.1, steps=None, epochs=UniformWork(1, 3), batch_size=16),
 }
-ENGINES = ("vectorised", "one_by_one")
+ENGINES = ("vectorized", "one_by_one")
 TRACED = covering("local", "corrections", "measurements", "selection", "personal")
 """Recipes with every way to make local steps and measurements, which is all that is traced."""
 TRACED += [name for name, make in RECIPES.items() if name not in TRACED and "base" in make(LOCAL).aggregation.reads]
@@ -112,7 +112,7 @@ def test_replayed_operations_give_the_same_bits(model, local, by_python, monkeyp
 def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_python, monkeypatch):
     # In FedALA's first round there is nothing to mix; a trace is replayed with other frozen weights in the fourth.
     rounds = 4 if "base" in RECIPES[name](LOCAL).aggregation.reads else 3 if name == "fedala" else 2
-    run = experiment(name, rounds=rounds, engine="vectorised")
+    run = experiment(name, rounds=rounds, engine="vectorized")
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)
     always = Simulation(run)
@@ -129,7 +129,7 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_p
 def test_steps_of_adamw_are_replayed_without_python(monkeypatch):
     """TorchScript omits in-place operations on lists of tensors; the comparison of bits detects it."""
     monkeypatch.setattr(replay, "_CALLS", 0)
-    run = trained(experiment("fedavg", local=AdamW(lr=0.01, steps=3), rounds=2, engine="vectorised", device="cpu"))
+    run = trained(experiment("fedavg", local=AdamW(lr=0.01, steps=3), rounds=2, engine="vectorized", device="cpu"))
     used = [backend for compiled in run.objective._compiled.values() for backend in compiled.backends.values()]
     assert used
     assert set(used) <= {"torchscript", "shared"}
@@ -140,10 +140,10 @@ def test_steps_of_adamw_are_replayed_without_python(monkeypatch):
 )
 @pytest.mark.parametrize("name", ["fedau", "scaffold", "ditto"])
 def test_traces_of_an_earlier_run_change_no_bit(name, by_python, monkeypatch):
-    run = experiment(name, rounds=3, engine="vectorised")
+    run = experiment(name, rounds=3, engine="vectorized")
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)
-    trained(experiment("fedavg" if name == "fedau" else name, rounds=3, engine="vectorised", seed=5))
+    trained(experiment("fedavg" if name == "fedau" else name, rounds=3, engine="vectorized", seed=5))
     monkeypatch.setattr(replay, "_CALLS", 10**9)
     after = trained(run)
     assert any(replayed._traced for replayed in after.objective._compiled.values())

@@ -329,7 +329,7 @@ def inexactness(local, mu=0.0, clip=False, **options):
     return train(Simulation(run), np.arange(4)).seen["inexactness"].numpy()
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize(
     ("lr", "steps", "mu"), [(0.1, 1, 0.0), (0.3, 4, 0.5), (0.9, 2, 1.0), (1.6, 3, 0.7), (0.5, 1, 1.0)]
 )

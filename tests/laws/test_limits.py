@@ -102,7 +102,7 @@ def test_fedvarp_and_mifa_use_stored_updates_of_absent_clients():
         torch.testing.assert_close(params, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_prox_with_mu_0_changes_no_bit(engine):
     plain = trained(experiment("fedau", engine=engine, rounds=4))
     run = experiment("fedau", engine=engine, rounds=4)

@@ -9,7 +9,7 @@ import torch
 from turnout import AfterRound, AppealMetrics, Population, average_participating, maxfl, models
 from turnout.population import sign_flipping
 from turnout.population.availability import Bernoulli, Everyone, Trace
-from turnout.population.behaviour import Byzantine, Opting
+from turnout.population.behavior import Byzantine, Opting
 from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.record.checkpoint import FILE
 from turnout.simulation import Simulation, running
@@ -27,7 +27,7 @@ METRICS = AppealMetrics(tuning_steps=2)
 
 def lively(name="maxfl", opting=ALL["come and go"], **options):
     """A run with opting in, attackers and evaluation of appeal."""
-    population = Population(Bernoulli(rates=RATES), requirement=WarmUp(5), opting=opting, behaviour=Byzantine(0.25))
+    population = Population(Bernoulli(rates=RATES), requirement=WarmUp(5), opting=opting, behavior=Byzantine(0.25))
     run = experiment(name, population=population, appeal=METRICS, **options)
     return replace(run, data=JUDGED)
 
@@ -65,7 +65,7 @@ def test_number_of_lanes_changes_no_bit(name):
 
 @pytest.mark.parametrize("name", ["maxfl", "qffl", "perfedavg"])
 def test_engines_agree_on_the_clients_that_opt_in(name):
-    one, other = (trained(lively(name, engine=engine, rounds=6)) for engine in ("vectorised", "one_by_one"))
+    one, other = (trained(lively(name, engine=engine, rounds=6)) for engine in ("vectorized", "one_by_one"))
     assert (one.state.params - other.state.params).norm() < 1e-4 * other.state.params.norm()
     for column in ("pool", "appeal_test", "unseen_preferred_accuracy", "tuned_appeal_train"):
         assert one.history.rounds[column].to_pylist() == pytest.approx(
@@ -110,7 +110,7 @@ def test_clients_that_report_a_huge_loss_have_no_weight():
 
     def params(**attack):
         given = GivenRequirement((1.0,) * N)
-        population = Population(Everyone(), requirement=given, behaviour=Byzantine(0.25, inflation=1e4, **attack))
+        population = Population(Everyone(), requirement=given, behavior=Byzantine(0.25, inflation=1e4, **attack))
         return trained(experiment("maxfl", population=population)).state.params
 
     reference = params()
@@ -119,8 +119,8 @@ def test_clients_that_report_a_huge_loss_have_no_weight():
 
 
 def test_attackers_change_a_plain_mean():
-    def params(behaviour):
-        return trained(experiment("fedavg", population=Population(Everyone(), behaviour=behaviour))).state.params
+    def params(behavior):
+        return trained(experiment("fedavg", population=Population(Everyone(), behavior=behavior))).state.params
 
     honest = params(None)
     assert not torch.equal(params(Byzantine(0.25)), honest)
@@ -130,11 +130,11 @@ def test_attackers_change_a_plain_mean():
 
 
 def test_attackers_do_not_clip_themselves():
-    population = Population(Everyone(), behaviour=Byzantine(0.25, noise=0.0, scale=10.0))
+    population = Population(Everyone(), behavior=Byzantine(0.25, noise=0.0, scale=10.0))
     simulation = Simulation(experiment("fedau, clipped", population=population))
     norms = train(simulation, np.arange(N)).delta.norm(dim=1)
-    assert simulation.behaviour is not None
-    attackers = torch.from_numpy(simulation.behaviour.attackers)
+    assert simulation.behavior is not None
+    attackers = torch.from_numpy(simulation.behavior.attackers)
     assert (norms[~attackers] <= 0.5 + 1e-6).all()
     assert (norms[attackers] > 4).all()
 

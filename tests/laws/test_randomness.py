@@ -40,7 +40,7 @@ def test_generator_of_torch_is_neither_used_nor_advanced():
     assert_same_bits(one, other)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_dropout_of_a_client_does_not_depend_on_lanes(engine):
     run = experiment("fedau", rounds=3, model=DROPOUT, engine=engine)
     everyone, ones, threes = (trained(run, lanes) for lanes in (N, 1, 3))
@@ -51,7 +51,7 @@ def test_dropout_of_a_client_does_not_depend_on_lanes(engine):
 
 
 def test_engines_drop_the_same_units():
-    one, other = (trained(experiment("fedau", model=DROPOUT, engine=e)) for e in ("vectorised", "one_by_one"))
+    one, other = (trained(experiment("fedau", model=DROPOUT, engine=e)) for e in ("vectorized", "one_by_one"))
     assert (one.state.params - other.state.params).norm() < 1e-5 * other.state.params.norm()
 
 

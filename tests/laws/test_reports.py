@@ -285,7 +285,7 @@ def _without(slots, names):
 
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [(name, "vectorised") for name in CLIENTS if name not in FEW_STEPS]
+    [(name, "vectorized") for name in CLIENTS if name not in FEW_STEPS]
     + [(name, "one_by_one") for name in ("fedau", "ditto", "maxfl, tuned", "folb_two_set")],
 )
 def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, engine):

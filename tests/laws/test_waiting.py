@@ -113,7 +113,7 @@ def rounds(name, monkeypatch, local=LOCAL):
     monkeypatch.setattr(Objective, "check", lambda *_: None)
     monkeypatch.setattr(Judge, "check", lambda *_: None)
     monkeypatch.setattr(Simulation, "_try_figures", lambda *_: None)
-    run = experiment(name, local=local, device="meta", engine="vectorised")
+    run = experiment(name, local=local, device="meta", engine="vectorized")
     simulation = Simulation(run)
     with NoCopyThatWaits():
         for _ in range(2):

@@ -20,7 +20,7 @@ from turnout.simulation.simulation import Simulation
 
 from ..tiny import SIZES, classification
 
-ENGINES = ("vectorised", "one_by_one")
+ENGINES = ("vectorized", "one_by_one")
 CLASS_WEIGHTS = (0.5, 3.0, 1.0, 7.0)
 LR = 0.3
 

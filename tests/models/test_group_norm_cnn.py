@@ -27,7 +27,7 @@ def test_vectorized_gradients_equal_those_one_by_one():
     x, y = torch.rand(3, 5, 1, 8, 8).double(), torch.arange(15).reshape(3, 5) % 4
     keys = torch.tensor([5, 6, 7])
     found = []
-    for engine in ("vectorised", "one_by_one"):
+    for engine in ("vectorized", "one_by_one"):
         objective = Objective(made.build((1, 8, 8), 4).double(), cross_entropy, engine, torch.device("cpu"))
         params = objective.initial.expand(3, -1).contiguous()
         found.append(objective.gradient(params, x, y, None, keys))

@@ -93,7 +93,7 @@ def test_vector_has_only_trained_parameters(spec):
 
 @EVERY
 def test_vectorized_training_equals_one_by_one(spec):
-    results = [vector(run(spec, engine=engine)) for engine in ("vectorised", "one_by_one")]
+    results = [vector(run(spec, engine=engine)) for engine in ("vectorized", "one_by_one")]
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 

@@ -100,7 +100,7 @@ def test_adapters_of_a_quantized_base_train_equally_with_both_engines():
     assert [type(m) for m in network.modules()].count(QuantizedLinear) == 2
     assert isinstance(network.head, nn.Linear)
     local, ends = AdamW(lr=0.05, steps=20, batch_size=8), []
-    for engine in ("vectorised", "one_by_one"):
+    for engine in ("vectorized", "one_by_one"):
         simulation = Simulation(Experiment(classification(), network, fedavg(local), rounds=4, engine=engine))
         first = simulation.state.params.clone()
         for _ in range(4):

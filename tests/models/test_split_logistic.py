@@ -16,7 +16,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_gradient
 from turnout.engine.objective import Objective
 from turnout.models import SplitLogistic
-from turnout.models.split_logistic import regularised_logistic_loss
+from turnout.models.split_logistic import regularized_logistic_loss
 
 D_U, D_V = 3, 2
 
@@ -46,7 +46,7 @@ def by_hand(w, x, y, rho):
 def test_loss_and_gradient_equal_those_of_the_paper(numbers, rho):
     federated, w = data(), np.array(numbers)
     module = SplitLogistic(num_shared=D_U, rho=rho).build((D_U + D_V,), 2).double()
-    objective = Objective(module, regularised_logistic_loss, personal={"personal"})
+    objective = Objective(module, regularized_logistic_loss, personal={"personal"})
     assert objective.layout.names == ("shared", "personal")
     clients = Clients(np.arange(3), np.arange(3), federated.train, objective)
     losses, gradients = full_gradient(clients, torch.from_numpy(w))
@@ -62,7 +62,7 @@ def test_experiment_uses_the_models_own_loss():
     federated = replace(federated, train=replace(federated.train, x=federated.train.x.float()))
     local = Sgd(lr=0.5, steps=50, batch_size=12)
     run = Experiment(federated, SplitLogistic(num_shared=D_U), average_participating(local), rounds=8, evaluate_every=8)
-    assert run.loss is regularised_logistic_loss
+    assert run.loss is regularized_logistic_loss
     history = run.run().history
     assert history.final("train_loss") < 0.65
     assert history.final("train_accuracy") > 0.6
@@ -77,7 +77,7 @@ def test_accuracy_uses_the_sign_of_the_score():
     federated = data()
     module = SplitLogistic(num_shared=D_U, rho=5.0).build((D_U + D_V,), 2).double()
     w = torch.tensor([1.0, -2.0, 0.5, 0.3, 0.8], dtype=torch.float64)
-    objective = Objective(module, regularised_logistic_loss)
+    objective = Objective(module, regularized_logistic_loss)
     x, y = federated.train.x, federated.train.y
     _, correct = objective.evaluate(w, iter([(x, y)]))
     assert correct.bool().tolist() == ((x @ w > 0) == (y == 1)).tolist()

@@ -63,7 +63,7 @@ def test_classifier_requires_a_padding_token():
 
 
 def test_large_models_train_one_by_one_on_a_cpu():
-    assert Objective(Transformer(Stub())).choose(torch.zeros(2, 3).long()).engine == "vectorised"
+    assert Objective(Transformer(Stub())).choose(torch.zeros(2, 3).long()).engine == "vectorized"
     assert Objective(Transformer(Stub())).choose(torch.zeros(300, 90).long()).engine == "one_by_one"
 
 

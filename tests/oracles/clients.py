@@ -35,7 +35,7 @@ class Clients:
         return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
 
 
-def simulation(algorithm, present, engine="vectorised", **options):
+def simulation(algorithm, present, engine="vectorized", **options):
     """Return a run with the availability `present`, bool ``[T, N]``."""
     rows = tuple((int(n), int(t), int(t) + 1) for t, n in zip(*np.nonzero(present), strict=True))
     options = {"rounds": T, "seed": SEED, "evaluate_every": T, "engine": engine, **options}

@@ -57,7 +57,7 @@ def theirs(present, period, gamma):
     return found
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_amplified_scaffold_equals_its_transcription(engine):
     present, period = presence(T, N, seed=5), 6
     assert not present[period - 1 :: period].any(axis=1).all()  # a period that ends with nobody there
@@ -77,9 +77,9 @@ def test_amplified_scaffold_equals_its_transcription(engine):
 
 def test_periods_of_one_round_without_amplification_equal_scaffold():
     present = presence(T, N, seed=2)
-    expected = ours(scaffold(LOCAL, cohort_size=N), present, "vectorised")
+    expected = ours(scaffold(LOCAL, cohort_size=N), present, "vectorized")
     algorithm = ALGORITHMS["amplified_scaffold"](LOCAL, period=1, gamma=1.0)
-    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorized"), expected, rtol=0, atol=1e-12)
 
 
 def end(algorithm, rounds=100, period=4):

@@ -76,7 +76,7 @@ def theirs(step, eta, size, waits="never", *, starts_with_all=False, most=T):
     return np.array(found), np.array(times)
 
 
-def ours(algorithm, size, waits: Any = "never", engine: Any = "vectorised", **options: Any):
+def ours(algorithm, size, waits: Any = "never", engine: Any = "vectorized", **options: Any):
     speed = Speed(
         per="task",
         groups=tuple(Group(clients=(n,), compute=delay.Constant(seconds)) for n, seconds in enumerate(SECONDS)),
@@ -109,7 +109,7 @@ def test_deferred_training_equals_immediate_training(name, size, waits):
     assert isinstance(algorithm.server, ServerSgd)
     assert isinstance(algorithm.server.lr, float)
     params, times = theirs(make(), algorithm.server.lr, size, waits)
-    found, when = ours(algorithm, size, waits, "vectorised")
+    found, when = ours(algorithm, size, waits, "vectorized")
     np.testing.assert_allclose(when, times, atol=1e-9)
     np.testing.assert_allclose(found, params, rtol=0, atol=1e-9)
     assert np.abs(params[-1] - params[0]).max() > 0.05  # it went somewhere

@@ -90,10 +90,10 @@ def test_f3ast_equals_its_transcription(shares):
 
 def test_fedlaavg_with_full_cohorts_equals_mifa():
     present, local = presence(T, N, seed=4), Sgd(lr=LR, steps=STEPS, batch_size=BATCH)
-    expected = ours(ALGORITHMS["mifa"](local), present, "vectorised")
-    np.testing.assert_array_equal(ours(ALGORITHMS["fedlaavg"](local, cohort_size=N), present, "vectorised"), expected)
+    expected = ours(ALGORITHMS["mifa"](local), present, "vectorized")
+    np.testing.assert_array_equal(ours(ALGORITHMS["fedlaavg"](local, cohort_size=N), present, "vectorized"), expected)
     also = ALGORITHMS["fedlaavg"](local, also=(AllAvailable(),))
-    np.testing.assert_array_equal(ours(also, present, "vectorised"), expected)
+    np.testing.assert_array_equal(ours(also, present, "vectorized"), expected)
 
 
 def test_rates_converge_to_participation_rates_and_weights_to_their_inverse():

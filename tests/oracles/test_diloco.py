@@ -35,7 +35,7 @@ def theirs(data, model, lr, server_lr, beta):
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.9])
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_equals_torchs_optimizers(engine, beta):
     data, model = classification(sizes=SIZES, dtype=torch.float64), nn.Linear(16, 4).double()
     expected = theirs(data, model, 0.01, 0.7, beta)

@@ -43,7 +43,7 @@ def learned_weights(received, last, weights, settled, held, n, version):
     return weights, len(losses)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_fedala_equals_its_transcription(engine):
     present = presence(T, N, seed=1)
     steps = AggregationSteps.of(LOCAL, share=SHARE, weight_lr=ETA, threshold=THRESHOLD, most_passes=MOST)
@@ -120,7 +120,7 @@ def test_a_mean_of_one_model_is_that_model():
     """A client that was alone in the last round receives its model up to rounding, and learns nothing from that."""
     alone = np.zeros((4, N), dtype=bool)
     alone[:, 2] = True
-    simulation = run(fedala(LOCAL, parameters="all", cohort_size=N, server_lr=1.0), alone, "vectorised")
+    simulation = run(fedala(LOCAL, parameters="all", cohort_size=N, server_lr=1.0), alone, "vectorized")
     for _ in range(4):
         simulation.round()
     row = simulation.memory.gather(np.array([2]))["personal"]

@@ -51,7 +51,7 @@ def theirs(present, global_lr, lr=lambda _: 0.1, max_norm=np.inf):
     return np.array(found)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_fedawe_equals_its_transcription(engine):
     present = presence(T, N, seed=1)
     assert (~present.any(axis=1)).any()
@@ -61,7 +61,7 @@ def test_fedawe_equals_its_transcription(engine):
     assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_equals_the_authors_code_with_clipping_and_schedule(engine):
     present, local = presence(T, N, seed=2), Sgd(lr=InverseRoot(0.3, every=10), steps=STEPS, batch_size=16)
 
@@ -84,5 +84,5 @@ def test_invalid_norm_is_refused(norm):
 
 def test_full_participation_gives_the_mean_of_updates():
     everyone = np.ones((T, N), dtype=bool)
-    mean = ours(ALGORITHMS["average_participating"](LOCAL), everyone, "vectorised")
-    np.testing.assert_allclose(ours(ALGORITHMS["fedawe"](LOCAL), everyone, "vectorised"), mean, rtol=0, atol=1e-12)
+    mean = ours(ALGORITHMS["average_participating"](LOCAL), everyone, "vectorized")
+    np.testing.assert_allclose(ours(ALGORITHMS["fedawe"](LOCAL), everyone, "vectorized"), mean, rtol=0, atol=1e-12)

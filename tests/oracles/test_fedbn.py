@@ -49,7 +49,7 @@ def theirs(momentum, weight_decay, kept="1."):
     return [net.eval() for net in models]
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.5, 0.1)])
 def test_fedbn_equals_its_transcription(engine, momentum, weight_decay):
     assert min(SIZES) < BATCH, "some minibatches are padded"
@@ -71,7 +71,7 @@ def test_fedbn_equals_its_transcription(engine, momentum, weight_decay):
         torch.testing.assert_close(outputs.outputs(served[n], x), net(x), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize(("rule", "kept"), [(average_participating, "nothing"), (fedper, "3.")])
 def test_averaged_statistics_equal_the_mean_of_state_dicts(engine, rule, kept):
     """FedAvg over whole state dicts, as `nn.BatchNorm1d` has them, and FedPer, whose head stays with clients."""

@@ -39,7 +39,7 @@ def theirs(present):
         yield w, h, dual
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_feddyn_equals_its_transcription(engine):
     present = presence(30, N, seed=2)
     run = simulation(ALGORITHMS["feddyn"](LOCAL, alpha=ALPHA), present, engine)

@@ -19,7 +19,7 @@ LR, STEPS, T = 0.03, 4, 15
 LOCAL = Sgd(lr=LR, steps=STEPS, batch_size=16)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_focus_equals_its_transcription(engine):
     present, clients = presence(T, N, seed=2), Clients()
     run = simulation(ALGORITHMS["focus"](LOCAL), present, engine)

@@ -137,7 +137,7 @@ def theirs(rule, cohorts, local=LOCAL, mu=0.0, psi=None):
 
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [(name, "vectorised") for name in CASES]
+    [(name, "vectorized") for name in CASES]
     + [(name, "one_by_one") for name in ("folb", "folb_heterogeneous, work", "fednu by inexactness", "fedprox")],
 )
 def test_recipe_equals_its_transcription(name, engine):

@@ -67,7 +67,7 @@ def check_step(name, layer, clients, run, before, residual):
         np.testing.assert_allclose(down @ down.T, np.eye(R), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("name", ["fedex_lora", "flora", "flexlora", "hetlora", "raflora"])
 def test_recipe_equals_its_transcription(name, engine):
     """Over rounds with irregular participation."""
@@ -109,7 +109,7 @@ def reference_step(model, offset, examples, lr, rank):
     return {n: -lr * g for n, g in zip(trained, torch.autograd.grad(loss, list(trained.values())), strict=True)}
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("name", ["fedex_lora", "flora"])
 def test_clients_train_on_frozen_weights_with_their_additions(name, engine):
     """One full-batch step per client, after some rounds, equals plain autograd at ``W + R + s B A``."""
@@ -147,7 +147,7 @@ def penalized_steps(model, examples, lr, steps, rank, penalty, decay):
     return {n: named[n] for n in trained}
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_hetlora_prunes_ranks_with_small_tails(engine):
     """Local steps, sent factors and resulting ranks, with irregular participation."""
     penalty, decay, lr, steps = 0.6, 0.7, 0.3, 3

@@ -10,7 +10,7 @@ from turnout import Experiment, Population, Sgd, maxfl, mw_fed, perfedavg, qffl
 from turnout.core.random import stream
 from turnout.pieces.selection import AllAvailable
 from turnout.population.availability import Trace
-from turnout.population.behaviour.opting import Opting
+from turnout.population.behavior.opting import Opting
 from turnout.population.requirement import WarmUp
 from turnout.simulation import Simulation
 
@@ -143,7 +143,7 @@ def ours(algorithm, present, opting, engine):
     return np.array(found), cohorts
 
 
-ENGINES = {"stay": "vectorised", "opt in and out": "one_by_one", "leave for good": "vectorised"}
+ENGINES = {"stay": "vectorized", "opt in and out": "one_by_one", "leave for good": "vectorized"}
 OPTING = {"stay": None, "opt in and out": Opting(MANDATORY), "leave for good": Opting(MANDATORY, comes_back=False)}
 
 

@@ -59,14 +59,14 @@ def gradient(w, received, previous, x, y):
     return np.concatenate([part.ravel() for part in parts])
 
 
-def run(algorithm, present, engine="vectorised", model=None):
+def run(algorithm, present, engine="vectorized", model=None):
     rows = tuple((int(n), int(t), int(t) + 1) for t, n in np.argwhere(present))
     population = Population(Trace(rows, repeat=False))
     options = {"rounds": len(present), "seed": SEED, "evaluate_every": len(present), "engine": engine}
     return Simulation(Experiment(DATA, model or network(), algorithm, population, **options))
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_moon_equals_its_transcription(engine):
     present = presence(T, N, seed=1)
     simulation = run(moon(LOCAL, mu=MU, temperature=TAU), present, engine)

@@ -58,7 +58,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("case", CASES)
 def test_recipe_equals_its_transcription(case, engine):
     name, options, local = CASES[case]

@@ -62,7 +62,7 @@ def theirs(name, options, own, present, lr):
 
 
 @pytest.mark.parametrize(
-    ("case", "engine"), list(zip(CASES, cycle(("vectorised", "one_by_one", "vectorised")), strict=False))
+    ("case", "engine"), list(zip(CASES, cycle(("vectorized", "one_by_one", "vectorized")), strict=False))
 )
 def test_recipe_equals_its_transcription(case, engine):
     name, options, own = CASES[case]

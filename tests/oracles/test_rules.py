@@ -113,7 +113,7 @@ def theirs(rule, present, lr, steps, batch_size, server_lr=1.0, **local):
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_recipe_equals_its_transcription(name):
-    for seed, engine in enumerate(("vectorised", "one_by_one"), start=1):
+    for seed, engine in enumerate(("vectorized", "one_by_one"), start=1):
         present = presence(T, N, seed)
         assert (~present.any(axis=1)).any()
         local = Sgd(lr=0.2, steps=3, batch_size=16)
@@ -123,7 +123,7 @@ def test_recipe_equals_its_transcription(name):
         assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_amplified_fedavg_equals_its_transcription(engine):
     present, period = presence(T, N, seed=5), 6
     assert not present[period - 1 :: period].any(axis=1).all()  # a period that ends with nobody there
@@ -134,11 +134,11 @@ def test_amplified_fedavg_equals_its_transcription(engine):
 
 def test_amplified_fedavg_without_amplification_or_in_periods_of_one_round_is_a_plain_mean():
     present, local = presence(T, N, seed=4), Sgd(lr=0.2, steps=3, batch_size=16)
-    plain = ours(ALGORITHMS["average_participating"](local), present, "vectorised")
-    alike = ours(ALGORITHMS["amplified_fedavg"](local, period=5, gamma=1.0), present, "vectorised")
+    plain = ours(ALGORITHMS["average_participating"](local), present, "vectorized")
+    alike = ours(ALGORITHMS["amplified_fedavg"](local, period=5, gamma=1.0), present, "vectorized")
     np.testing.assert_allclose(alike, plain, rtol=0, atol=1e-12)
-    faster = ours(ALGORITHMS["average_participating"](local, server_lr=1.4), present, "vectorised")
-    alike = ours(ALGORITHMS["amplified_fedavg"](local, period=1, gamma=1.4), present, "vectorised")
+    faster = ours(ALGORITHMS["average_participating"](local, server_lr=1.4), present, "vectorized")
+    alike = ours(ALGORITHMS["amplified_fedavg"](local, period=1, gamma=1.4), present, "vectorized")
     np.testing.assert_allclose(alike, faster, rtol=0, atol=1e-12)
 
 
@@ -147,7 +147,7 @@ def test_fedstale_with_rates_learned_by_fedau():
     local = Sgd(lr=0.2, steps=3, batch_size=16)
     algorithm = ALGORITHMS["fedstale"](local, beta=0.4, learns_rates=True, cutoff=6)
     expected = theirs(rules.fedstale(N, P, 0.4, cutoff=6), present, lambda _: 0.2, 3, 16)
-    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorized"), expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("learns_rates", [False, True])
@@ -158,13 +158,13 @@ def test_fedstale_with_example_shares_equals_the_authors_code(learns_rates):
     algorithm = ALGORITHMS["fedstale"](local, beta=0.4, shares=tuple(alpha), **options)
     oracle = rules.fedstale(N, P, 0.4, None if learns_rates else RATES, 6, alpha)
     expected = theirs(oracle, present, lambda _: 0.2, 3, 16)
-    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorized"), expected, rtol=0, atol=1e-9)
 
 
 def test_fedstale_without_stale_updates_equals_fedavg_with_true_rates():
     present, local = presence(T, N, seed=4), Sgd(lr=0.2, steps=3, batch_size=16)
-    unbiased = ours(ALGORITHMS["known_statistics"](local, rates=RATES), present, "vectorised")
-    fresh = ours(ALGORITHMS["fedstale"](local, beta=0.0, rates=RATES), present, "vectorised")
+    unbiased = ours(ALGORITHMS["known_statistics"](local, rates=RATES), present, "vectorized")
+    fresh = ours(ALGORITHMS["fedstale"](local, beta=0.0, rates=RATES), present, "vectorized")
     np.testing.assert_allclose(fresh, unbiased, rtol=0, atol=1e-12)
 
 
@@ -177,4 +177,4 @@ def test_momentum_weight_decay_prox_and_schedule_equal_their_transcription():
         return 0.3 if t < 7 else 0.15 if t < 17 else 0.075
 
     expected = theirs(ORACLES["fedau"](), present, lr, 4, 10, momentum=0.7, weight_decay=0.05, mu=0.4)
-    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorized"), expected, rtol=0, atol=1e-9)

@@ -25,7 +25,7 @@ def sam():
     return names["Sam"]
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_sharpness_aware_steps_equal_their_transcription(sam, engine, monkeypatch):
     rho, present = 0.3, presence(T, N, seed=3)
 

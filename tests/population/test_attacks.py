@@ -10,7 +10,7 @@ import torch
 from tests.pieces.aggregation.byzfl import F, vectors
 
 from turnout import ConfigurationError, Population, Sgd, average_participating, fedavg, mifa
-from turnout.pieces.aggregation import Krum, NearestNeighbours, TrimmedMean
+from turnout.pieces.aggregation import Krum, NearestNeighbors, TrimmedMean
 from turnout.population import (
     ALittleIsEnough,
     InnerProduct,
@@ -20,7 +20,7 @@ from turnout.population import (
     random_updates,
     sign_flipping,
 )
-from turnout.population.behaviour import Attack, BoundAttack
+from turnout.population.behavior import Attack, BoundAttack
 from turnout.simulation import Simulation
 
 from ..laws.recipes import experiment, trained
@@ -65,7 +65,7 @@ def test_mimic_copies_the_outermost_client():
     np.testing.assert_array_equal(sent(Mimic(), x), x[7])
 
 
-@pytest.mark.parametrize("rule", [TrimmedMean(0.3), Krum(0.3), TrimmedMean(0.3, NearestNeighbours())], ids=str)
+@pytest.mark.parametrize("rule", [TrimmedMean(0.3), Krum(0.3), TrimmedMean(0.3, NearestNeighbors())], ids=str)
 def test_optimized_attack_is_worse_than_fixed_sizes(rule):
     x, known, even = vectors(2), federation(11, 6), torch.full((11,), 1 / 11, dtype=torch.float64)
     honest = x[F:].mean(axis=0)
@@ -94,21 +94,21 @@ def test_single_attacker_is_refused():
 
 
 def test_label_flips_affect_only_attackers_training_data():
-    run = experiment("fedavg", population=Population(behaviour=LabelFlipping(0.25)), rounds=1)
+    run = experiment("fedavg", population=Population(behavior=LabelFlipping(0.25)), rounds=1)
     simulation = Simulation(run)
-    assert simulation.behaviour is not None
+    assert simulation.behavior is not None
     own, true = simulation.workspace.data.train.y, run.data.train.y
     assert run.data.num_classes == 16
     for k in range(8):
         rows = slice(*run.data.train.offsets[k : k + 2])
-        expected = 15 - true[rows] if simulation.behaviour.attackers[k] else true[rows]
+        expected = 15 - true[rows] if simulation.behavior.attackers[k] else true[rows]
         assert torch.equal(own[rows], expected)
     assert torch.equal(simulation.workspace.data(run.data.train).y, true)
 
 
 @pytest.mark.parametrize("attack", [ALittleIsEnough(0.25), Mimic(0.25), WorstCase(0.25, evaluations=4)], ids=str)
 def test_memory_budget_does_not_change_an_attack(attack):
-    run = experiment("fedau", population=Population(behaviour=attack), rounds=3)
+    run = experiment("fedau", population=Population(behavior=attack), rounds=3)
     one, other = trained(run), trained(run, lanes=3)
     assert torch.equal(one.state.params, other.state.params)
     honest = trained(replace(run, population=Population()))
@@ -128,7 +128,7 @@ class Overstated(Attack):
 @pytest.mark.parametrize("name", ["fednova", "scaffold", "fedau of secure sums"])
 def test_claimed_steps_beyond_a_task_are_dropped(name):
     """FedNova multiplies a step by their mean. Such a report counts as one with NaN, whatever clients train together."""
-    run = experiment(name, population=Population(behaviour=Overstated(0.25)), rounds=2)
+    run = experiment(name, population=Population(behavior=Overstated(0.25)), rounds=2)
     one, other = trained(run), trained(run, lanes=3)
     assert torch.equal(one.state.params, other.state.params)
     assert one.history.total("num_dropped") > 0
@@ -150,12 +150,12 @@ def test_invalid_arguments_raise():
         (lambda: ALittleIsEnough(1.5), "fraction: got 1.5"),
         (lambda: InnerProduct(scale=-1.0), "scale: got -1.0"),
         (lambda: WorstCase(evaluations=0), "evaluations: got 0"),
-        (lambda: LabelFlipping().poisoned(torch.ones(3), 2), "behaviour: LabelFlipping flips classes"),
+        (lambda: LabelFlipping().poisoned(torch.ones(3), 2), "behavior: LabelFlipping flips classes"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             make()
-    run = experiment("fedavg", population=Population(behaviour=WorstCase(0.5)), rounds=1)
-    with pytest.raises(ConfigurationError, match="behaviour: Mifa keeps the updates of every client"):
+    run = experiment("fedavg", population=Population(behavior=WorstCase(0.5)), rounds=1)
+    with pytest.raises(ConfigurationError, match="behavior: Mifa keeps the updates of every client"):
         Simulation(replace(run, algorithm=mifa(local))).round()
     assert fedavg(local).sums_early
     assert average_participating(local).sums_early

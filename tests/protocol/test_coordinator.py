@@ -236,7 +236,7 @@ def test_clients_enroll_during_a_run():
         assert ask.clients == list(range(N + 2 * step))
         all_report(coordinator, ask)
         for _ in range(2):
-            assert coordinator.enrol() == here.num_clients
+            assert coordinator.enroll() == here.num_clients
             here.num_clients += 1
         batch = coordinator.batch(told(coordinator, float(step)))
         stepped = coordinator.step(batch, sent(batch))

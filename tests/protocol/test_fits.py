@@ -89,13 +89,13 @@ class Traveled(Correction):
     pull: float = 0.05
 
     def memory(self, num_params, dtype):
-        return {"travelled": ((num_params,), dtype)}
+        return {"traveled": ((num_params,), dtype)}
 
     def correct(self, gradient, params, start):
         return gradient
 
     def begin(self, task, memory, clients, lanes):
-        return Pulled(self.pull, lanes.of(memory["travelled"]))
+        return Pulled(self.pull, lanes.of(memory["traveled"]))
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Pulled(Correction):
         return gradient + self.pull * self.traveled
 
     def outcome(self, delta):
-        return Outcome(remembered={"travelled": self.traveled + delta})
+        return Outcome(remembered={"traveled": self.traveled + delta})
 
 
 @pytest.mark.parametrize(("pace", "drops"), [(BUFFER, False), (to.pace.Buffered(3, max_staleness=1), True)])
@@ -118,7 +118,7 @@ def test_client_memory_is_updated_by_reports_used_in_a_buffer(pace, drops):
     for _ in range(9):
         simulation.round()
     moved = (simulation.state.params - start).double()
-    remembered = simulation.memory.gather(np.arange(DATA.num_clients))["travelled"].double()
+    remembered = simulation.memory.gather(np.arange(DATA.num_clients))["traveled"].double()
     torch.testing.assert_close(moved, remembered.sum(dim=0) / 3, rtol=1e-4, atol=1e-6)
     assert (sum(row["num_unused"] for row in simulation.history.rounds.to_pylist()) > 0) is drops
     times = np.bincount(simulation.history.participation["client"].to_numpy(), minlength=DATA.num_clients)
@@ -132,7 +132,7 @@ def test_client_memory_is_updated_by_reports_accepted_by_a_server(tmp_path):
         deployed.run()
         moved = deployed.host.driver.params.double() - start
         remembered = torch.stack(
-            [home.state.memory["travelled"].double() for home in deployed.homes if home.state.memory]
+            [home.state.memory["traveled"].double() for home in deployed.homes if home.state.memory]
         )
         torch.testing.assert_close(moved, remembered.sum(dim=0) / 3, rtol=1e-4, atol=1e-6)
     finally:

@@ -92,8 +92,8 @@ def test_omitted_columns_follow_from_sampling_and_weights():
     assert known(own.rounds) >= {"num_participants", "bytes_up"}
     assert not known(own.rounds) & weights
     assert not known(sampled.rounds) & {"num_participants", "bytes_up", "bytes_down", "seconds", *weights}
-    assert known(timing.clients) >= {"participations", "realised_rate", "weight"}
-    assert not known(sampled.clients) & {"participations", "realised_rate", "mean_interval", "weight"}
+    assert known(timing.clients) >= {"participations", "realized_rate", "weight"}
+    assert not known(sampled.clients) & {"participations", "realized_rate", "mean_interval", "weight"}
     assert [len(result.participation) > 0 for result in (timing, own, sampled)] == [True, True, False]
     assert "weight" in known(timing.participation)
     assert "weight" not in known(own.participation)
@@ -152,7 +152,7 @@ def test_settings_of_a_private_run_reveal_no_data(tmp_path):
 
 
 def test_opting_by_the_model_is_refused():
-    population = to.Population(requirement=to.requirement.WarmUp(2), opting=to.behaviour.Opting())
+    population = to.Population(requirement=to.requirement.WarmUp(2), opting=to.behavior.Opting())
     with pytest.raises(
         ConfigurationError, match="opting: whether a client opts in depends on the model's loss on its data"
     ):
@@ -164,7 +164,7 @@ def test_opting_by_the_model_is_refused():
     [
         (to.pace.Buffered(buffer_size=2), None),
         (to.pace.Rounds(deadline=20.0), None),
-        (to.pace.Rounds(), to.behaviour.Dropout(0.1)),
+        (to.pace.Rounds(), to.behavior.Dropout(0.1)),
     ],
     ids=["buffered", "deadline", "dropout"],
 )

@@ -44,7 +44,7 @@ def run(algorithm="fedau", seed=0, rounds=60, num_clients=30, every=5, clients=T
         history.set_clients(
             num_examples=shared.integers(20, 200, num_clients),
             participations=came,
-            realised_rate=came / rounds,
+            realized_rate=came / rounds,
             known_rate=p if rates else None,
             weight=weighs.get(algorithm),
             test_accuracy=served,

@@ -101,7 +101,7 @@ EXACT = {
     "fedstaleweight": replace(RULES["fedstaleweight"], algorithm=fedstaleweight(average="cumulative")),
     "fedbuff": RULES["fedbuff"],
 }
-BY_REPORT = {name: RULES[name] for name in ("1 / sqrt(1 + tau)", "favours_fresh", "favours_stale")}
+BY_REPORT = {name: RULES[name] for name in ("1 / sqrt(1 + tau)", "favors_fresh", "favors_stale")}
 
 
 def test_formula_equals_simulation_for_a_throttling_client():
@@ -135,11 +135,11 @@ def test_honest_speed_is_optimal_except_for_increasing_weights():
     """FedStaleWeight's claim, and the reason why its weights do not simply increase with staleness."""
     places = [0.2, 0.4, 0.7, 1.0]
     for name, utility in by_formula(places).items():
-        if name != "favours_stale":
+        if name != "favors_stale":
             assert (np.diff(utility) > 0).all(), name
-    found = by_simulation(places, {name: RULES[name] for name in ("fedstaleweight", "favours_stale")}, steps=600)
+    found = by_simulation(places, {name: RULES[name] for name in ("fedstaleweight", "favors_stale")}, steps=600)
     assert found["fedstaleweight"].argmax() == 3
-    assert found["favours_stale"].max() > 1.2 * found["favours_stale"][-1]
+    assert found["favors_stale"].max() > 1.2 * found["favors_stale"][-1]
 
 
 def test_fast_clients_have_less_utility_with_fedstaleweight_than_fedbuff():

@@ -34,7 +34,7 @@ from turnout.pieces.selection import AllAvailable, ByGradientNorm, Uniform, With
 from turnout.pieces.weighting import ExpectedStaleness
 from turnout.population import Dropout, Speed, delay
 from turnout.population.availability import Bernoulli
-from turnout.population.behaviour import Opting
+from turnout.population.behavior import Opting
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.checkpoint import FILE

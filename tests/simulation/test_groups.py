@@ -90,7 +90,7 @@ def test_group_of_all_clients_equals_a_round():
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """The checkpoint contains groups that are training or in the buffer."""
     population = to.Population(
-        to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behaviour.Dropout(0.05), seconds_per_round=2.0
+        to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behavior.Dropout(0.05), seconds_per_round=2.0
     )
     experiment = run(RECIPES["fedau"]((FINE,)), rounds=12, population=population)
     whole = experiment.run(folder=tmp_path / "whole")
@@ -103,7 +103,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
 
 def test_dropped_clients_return_and_groups_keep_their_maximum_size():
     population = to.Population(
-        to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behaviour.Dropout(0.1), seconds_per_round=3.0
+        to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behavior.Dropout(0.1), seconds_per_round=3.0
     )
     pace = to.pace.BufferedGroups(buffer_size=1, group_size=3, concurrency=2, deadline=20.0)
     result = run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=40, population=population).run()

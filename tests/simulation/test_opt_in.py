@@ -24,7 +24,7 @@ from turnout.data.shards import Shards
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.pieces.personalization import Personal
-from turnout.population.behaviour import Byzantine, Opting
+from turnout.population.behavior import Byzantine, Opting
 from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.simulation import Simulation, running
 from turnout.simulation.client_groups import ClientGroup
@@ -239,7 +239,7 @@ def test_requirements_on_tests_need_test_examples(data):
 
 def test_attackers_stay_in_the_pool_and_are_recorded(data):
     never = Population(
-        requirement=GivenRequirement((0.0,) * N), opting=Opting(0, comes_back=False), behaviour=Byzantine(0.25)
+        requirement=GivenRequirement((0.0,) * N), opting=Opting(0, comes_back=False), behavior=Byzantine(0.25)
     )
     simulation = run(simulation_of(data, population=never))
     attackers = np.array(simulation.history.clients["byzantine"].to_pylist())

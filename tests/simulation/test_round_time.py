@@ -121,7 +121,7 @@ def test_availability_may_have_its_own_clock(tiny):
     np.testing.assert_array_equal(found, 60.0)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_time_limits_without_a_speed_are_refused_at_the_start(tiny, engine):
     experiment = Experiment(tiny, models.Logistic(), fedavg(Sgd(steps=TimeBudget())), engine=engine)
     with pytest.raises(ConfigurationError, match="the speed of clients is unknown: give the population a speed"):

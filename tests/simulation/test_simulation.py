@@ -171,7 +171,7 @@ def test_table_of_clients_has_its_columns(tiny):
     assert clients["name"] == list("abcdefgh")
     assert clients["num_examples"] == tiny.train.sizes.tolist()
     assert clients["participations"] == came.tolist()
-    np.testing.assert_allclose(clients["realised_rate"], came / 6)
+    np.testing.assert_allclose(clients["realized_rate"], came / 6)
     assert clients["known_rate"] == [0.5] * 8
     piece = simulation.experiment.algorithm.weighting[0]
     assert isinstance(piece, KnownInAdvance)

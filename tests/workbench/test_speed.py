@@ -58,7 +58,7 @@ def test_any_experiment_can_be_timed(turnout: Turnout, small: tuple[str, ...]) -
         "updates per second by engine",
         "data, training, server, evaluation",
         "peak memory",
-        "vectorised",
+        "vectorized",
     ):
         assert title in result.stdout
     assert "fedvarp" in result.stdout

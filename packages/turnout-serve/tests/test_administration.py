@@ -18,7 +18,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import SecureSum
 from turnout_serve.cli.commands.clients import codes_in, shown
 from turnout_serve.client.calls import JoinError
-from turnout_serve.server.enrolment import Enrolment
+from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.http import administration
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.journal.event import Event
@@ -210,7 +210,7 @@ def test_banned_client_gets_the_reason_and_ends(world):
     with pytest.raises(JoinError, match="this client is banned: sends noise"):
         deployed.homes[0].turn(deployed.host)
     for method, path in (
-        ("POST", "/v1/enrol"), ("POST", "/v1/checkin"), ("POST", "/v1/leave"), ("GET", f"/v1/models/{task.model}"),
+        ("POST", "/v1/enroll"), ("POST", "/v1/checkin"), ("POST", "/v1/leave"), ("GET", f"/v1/models/{task.model}"),
         ("GET", f"/v1/tasks/{task.task}"), ("POST", f"/v1/tasks/{task.task}/heartbeat"),
         ("POST", f"/v1/tasks/{task.task}/fail"), ("PUT", f"/v1/tasks/{task.task}/report"),
     ):  # fmt: skip
@@ -274,7 +274,7 @@ def test_token_of_a_removed_client_enrolls_a_new_one(world):
     assert deployed.host.send("POST", "/v1/checkin", b"{}", old).status == 401
     deployed.restart()
     assert deployed.host.send("POST", "/v1/checkin", b"{}", old).status == 401
-    answer = deployed.host.send("POST", "/v1/enrol", b'{"protocol": 2, "name": "new"}', old)
+    answer = deployed.host.send("POST", "/v1/enroll", b'{"protocol": 2, "name": "new"}', old)
     assert (answer.status, answer.table()["client"]) == (201, 4)
     assert [(row["name"], row["state"]) for row in rows(deployed)][3] == ("", "removed")
     deployed.homes = [home for home in deployed.homes if home.row != 3]
@@ -347,7 +347,7 @@ def test_concurrent_changes_are_all_applied(world, seed):
     """Changes, enrollments and reports are journaled in some order, and a restart and a replay give the same state."""
     deployed = world(PART)
     host, chance = deployed.host, random.Random(seed)
-    host.service.enrolment.needs_code = True
+    host.service.enrollment.needs_code = True
     codes = host.administer("POST", "codes/add", number=12).table()["codes"]
 
     def change():
@@ -363,7 +363,7 @@ def test_concurrent_changes_are_all_applied(world, seed):
     def newcomer(number):
         body = {"protocol": 2, "code": codes[number % len(codes)]}
         return host._send(
-            "POST", "/v1/enrol", json.dumps(body).encode(), bearer(f"newcomer-{number}-" + "x" * 30), None
+            "POST", "/v1/enroll", json.dumps(body).encode(), bearer(f"newcomer-{number}-" + "x" * 30), None
         )
 
     async def at_once(turn):
@@ -409,13 +409,13 @@ def state_of(host):
 def with_codes(world):
     """A federation that takes codes."""
     deployed = world(RUN)
-    deployed.host.service.enrolment.needs_code = True
+    deployed.host.service.enrollment.needs_code = True
     return deployed
 
 
-def enrol(deployed, token, code):
+def enroll(deployed, token, code):
     body = json.dumps({"protocol": 2, "code": code}).encode()
-    return deployed.host.send("POST", "/v1/enrol", body, bearer(token * 40)).status
+    return deployed.host.send("POST", "/v1/enroll", body, bearer(token * 40)).status
 
 
 def test_codes_are_added_and_withdrawn(with_codes):
@@ -424,22 +424,22 @@ def test_codes_are_added_and_withdrawn(with_codes):
     codes = host.administer("POST", "codes/add", number=3).table()["codes"]
     assert len(set(codes)) == 3
     assert all(re.fullmatch(r"[\w-]{16}", code) for code in codes)
-    assert enrol(with_codes, "a", codes[0]) == 201
+    assert enroll(with_codes, "a", codes[0]) == 201
     assert host.administer("POST", "codes/withdraw", code=codes[1]).table() == {
         "used": 1,
         "unused": 1,
         "withdrawn": 1,
         "free": [hashed(codes[2])],
     }
-    assert enrol(with_codes, "b", codes[1]) == 403
+    assert enroll(with_codes, "b", codes[1]) == 403
     for code in (codes[0], codes[1], "unknown"):
         assert host.administer("POST", "codes/withdraw", code=code).status == 404
     with_codes.restart()
-    with_codes.host.service.enrolment.needs_code = True
-    assert enrol(with_codes, "b", codes[1]) == 403
+    with_codes.host.service.enrollment.needs_code = True
+    assert enroll(with_codes, "b", codes[1]) == 403
     withdrawn = with_codes.host.administer("POST", "codes/withdraw").table()
     assert withdrawn == {"used": 1, "unused": 0, "withdrawn": 1, "free": []}
-    assert enrol(with_codes, "c", codes[2]) == 403
+    assert enroll(with_codes, "c", codes[2]) == 403
     assert with_codes.host.administer("POST", "codes/withdraw").status == 404
     assert not any(code.encode() in path.read_bytes() for code in codes for path in with_codes.folder.glob("*.sqlite*"))
 
@@ -447,7 +447,7 @@ def test_codes_are_added_and_withdrawn(with_codes):
 def test_unused_codes_of_a_folder_are_listed(with_codes, tmp_path):
     """By the file with the first codes: the server knows the hashes of these and of later ones, and no code."""
     codes = with_codes.host.administer("POST", "codes/add", number=3).table()["codes"]
-    assert enrol(with_codes, "a", codes[0]) == 201
+    assert enroll(with_codes, "a", codes[0]) == 201
     answer = with_codes.host.administer("GET", "codes").table()
     (tmp_path / "codes.txt").write_text("\n".join(codes[:2]))
     lines = shown(answer, codes_in(tmp_path)).plain.splitlines()
@@ -472,13 +472,13 @@ def test_server_with_open_enrollment_has_no_codes(world):
 
 def test_code_is_used_by_the_first_event_of_a_group():
     """An enrollment and a withdrawal in one group, in both orders, also if the enrollment has to be written a second time."""
-    made = enrolment_with({"a": None})
+    made = enrollment_with({"a": None})
     batch = set[str]()
     assert made.admit(Event("enrol", digest="t", data={"code": "a"}), batch) is None
     refused = made.admit_change(Event("codes", data={"withdraw": "a"}), batch)
     assert refused is not None
     assert refused.status == 404
-    made, batch = enrolment_with({"a": None}), set[str]()
+    made, batch = enrollment_with({"a": None}), set[str]()
     assert made.admit_change(Event("codes", data={"withdraw": None}), batch) is None
     refused = made.admit(Event("enrol", digest="t", data={"code": "a"}), batch)
     assert refused is not None
@@ -487,7 +487,7 @@ def test_code_is_used_by_the_first_event_of_a_group():
 
 def test_code_of_an_unwritten_enrollment_counts_as_used():
     """A second client cannot use the code of an enrollment that waits for the disk."""
-    made, waits = enrolment_with({"a": None}), Event("enrol", digest="t", data={"code": "a"})
+    made, waits = enrollment_with({"a": None}), Event("enrol", digest="t", data={"code": "a"})
     assert made.admit(waits, set()) is None
     again = set[str]()
     assert made.admit(waits, again) is None
@@ -496,9 +496,9 @@ def test_code_of_an_unwritten_enrollment_counts_as_used():
     assert refused.status == 403
 
 
-def enrolment_with(codes: dict[str, int | None]) -> Enrolment:
+def enrollment_with(codes: dict[str, int | None]) -> Enrollment:
     store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=lambda: codes)
-    return Enrolment(store, max_clients=5, needs_code=True, over=lambda: None)
+    return Enrollment(store, max_clients=5, needs_code=True, over=lambda: None)
 
 
 def test_removed_client_in_a_long_poll_is_unknown(world):

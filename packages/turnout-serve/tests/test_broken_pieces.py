@@ -302,7 +302,7 @@ def test_failed_run_is_reported_and_not_saved(folder):
     server = Server(run("steps"), folder, None, Options(port=0, min_clients=1, linger=0.2))
     driver = server.driver
     driver.setting = replace(driver.setting, algorithm=replace(driver.setting.algorithm, selection=Broken()))
-    server.service.enrol("t" * 40).add_done_callback(lambda _: server.service.work_of(0, 100.0))
+    server.service.enroll("t" * 40).add_done_callback(lambda _: server.service.work_of(0, 100.0))
     said = r"Broken.select \(.*\) raised LookupError\('broken'\) at step 0"
     with pytest.raises(PieceFailed, match=said):
         server.run(lambda _: None)

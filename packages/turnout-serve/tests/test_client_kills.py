@@ -66,7 +66,7 @@ def test_killed_clients_lose_no_report_and_no_memory(folder, undisturbed):
     chance, port = random.Random(2), free_port()
     leases = Leases(heartbeat=600, grace=600)
     options = Options(port=port, min_clients=N, leases=leases, rate=0, linger=60, public_status=True)
-    computer, url = Computer(RUN, "vectorised"), f"http://127.0.0.1:{port}"
+    computer, url = Computer(RUN, "vectorized"), f"http://127.0.0.1:{port}"
     server = started(folder / "server", options)
     folders, alive = [folder / str(row) for row in range(N)], dict[int, int]()
     kills, wanted, end = 0, KILLS if KILLS > 10 else 4, time.monotonic() + 60 + 2 * KILLS
@@ -114,7 +114,7 @@ class Processes:
         self.options = Options(port=port, min_clients=N + 1, leases=leases, rate=0, linger=60, public_status=True)
         self.run, self.folder, self.url = run, folder, f"http://127.0.0.1:{port}"
         self.computer, self.pids, self.end = (
-            Computer(run, "vectorised"),
+            Computer(run, "vectorized"),
             dict[int, int](),
             time.monotonic() + 60 + 9 * KILLS,
         )

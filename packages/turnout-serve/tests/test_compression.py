@@ -12,7 +12,7 @@ from turnout.pieces.local import Scaffold
 from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population import Speed, delay
 from turnout.population.availability import Everyone
-from turnout.population.behaviour import Byzantine
+from turnout.population.behavior import Byzantine
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 from turnout_serve.client.computer import Computer
@@ -130,7 +130,7 @@ def done(worker, client, *given):
 def test_diverged_report_is_sent_as_nan(guard):
     """A code cannot represent NaN or infinity: it would decode to zeros."""
     run = run_with(guard)
-    computer = Computer(run, "vectorised")
+    computer = Computer(run, "vectorized")
     setting, worker = ServedExperiment.of(run).setting, Worker(computer, 0)
     model = {
         "params": setting.initial * torch.inf,
@@ -145,14 +145,13 @@ def test_diverged_report_is_sent_as_nan(guard):
 def test_attacker_sends_the_code_of_its_changed_update():
     """An update that an attacker of a swarm changes after its guards is compressed again; honest reports are unchanged."""
     run = run_with(TopK(share=1.0))
-    computer, setting = Computer(run, "vectorised"), ServedExperiment.of(run).setting
-    behaviour = Byzantine(fraction=0.5, inflation=0.0, noise=0.0, scale=-1.0).bind(8, 0)
-    bad, good = int(np.flatnonzero(behaviour.attackers)[0]), int(np.flatnonzero(~behaviour.attackers)[0])
+    computer, setting = Computer(run, "vectorized"), ServedExperiment.of(run).setting
+    behavior = Byzantine(fraction=0.5, inflation=0.0, noise=0.0, scale=-1.0).bind(8, 0)
+    bad, good = int(np.flatnonzero(behavior.attackers)[0]), int(np.flatnonzero(~behavior.attackers)[0])
     model = {"params": setting.initial, **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps}}
     for client, sign in ((bad, -1), (good, 1)):
         sent = [
-            done(Worker(computer, client, who), client, TASK, model, {**computer.memory})[0]
-            for who in (None, behaviour)
+            done(Worker(computer, client, who), client, TASK, model, {**computer.memory})[0] for who in (None, behavior)
         ]
         plain, changed = (setting.reports["train"].read(body, client, 0).updates.gathered() for body in sent)
         assert torch.equal(changed, sign * plain)

@@ -167,7 +167,7 @@ def test_sigkill_of_the_server_loses_no_report(folder, undisturbed):
     options = Options(port=port, min_clients=8, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
     from turnout_serve.client.computer import Computer
 
-    computer, pid = Computer(RUN, "vectorised"), started(folder, options)
+    computer, pid = Computer(RUN, "vectorized"), started(folder, options)
     kills = wanted = KILLS if KILLS > 10 else 3
     with Connection(f"http://127.0.0.1:{port}").client() as http:
         homes = [Home(computer, row) for row in range(8)]

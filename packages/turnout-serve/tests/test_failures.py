@@ -161,7 +161,7 @@ def test_failed_run_is_reported_in_status_metrics_and_exit(folder, monkeypatch):
     server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2))
     monkeypatch.setattr(server.service.writer.handler, "tick", lambda: 1.0)
     server.driver.publication.finite = False
-    server.service.enrol("t" * 40)
+    server.service.enroll("t" * 40)
     with pytest.raises(Diverged, match="the model of step 0 holds NaN or infinity"):
         server.run(lambda _: None)
     from turnout_serve.server.http.status import status

@@ -119,9 +119,9 @@ class Waiting:
         self.thread.start()
         assert ready.wait(30)
 
-    def enrol(self, data, **body):
+    def enroll(self, data, **body):
         body = {"protocol": 2, "data": data, **body}
-        return httpx2.post(f"{self.url}/v1/enrol", json=body, headers={"authorization": f"Bearer {'t' * 40}"})
+        return httpx2.post(f"{self.url}/v1/enroll", json=body, headers={"authorization": f"Bearer {'t' * 40}"})
 
 
 def test_shape_of_a_refused_client_is_not_recorded(folder):
@@ -134,14 +134,14 @@ def test_shape_of_a_refused_client_is_not_recorded(folder):
             raise ConfigurationError("the model does not fit")
         return shape
 
-    server = Waiting(folder, trial, enrolment="codes")
+    server = Waiting(folder, trial, enrollment="codes")
     code = {"code": server.codes[0]}
-    assert server.enrol(told(inputs=[1 << 30]), **code).status_code == 400
-    assert server.enrol([1], **code).status_code == 400
-    assert server.enrol(told(), protocol=1).status_code == 426
-    assert server.enrol(told()).status_code == server.enrol(told(), code="guessed").status_code == 403
-    assert server.enrol(None, **code).status_code == 503
-    misfit = server.enrol(told(inputs=[6]), **code)
+    assert server.enroll(told(inputs=[1 << 30]), **code).status_code == 400
+    assert server.enroll([1], **code).status_code == 400
+    assert server.enroll(told(), protocol=1).status_code == 426
+    assert server.enroll(told()).status_code == server.enroll(told(), code="guessed").status_code == 403
+    assert server.enroll(None, **code).status_code == 503
+    misfit = server.enroll(told(inputs=[6]), **code)
     assert misfit.status_code == 422
     assert misfit.json()["reason"].startswith("the model does not fit (the examples of this client have inputs [6]")
     assert httpx2.get(f"{server.url}/v1/status").status_code == 401
@@ -151,7 +151,7 @@ def test_shape_of_a_refused_client_is_not_recorded(folder):
     assert httpx2.get(f"{server.url}/v1/models/x").headers["retry-after"] == "2"
     assert "turnout_steps_total 0" in httpx2.get(f"{server.url}/metrics", headers=token).text
     assert not server.result
-    assert server.enrol(told(), **code).json() == SHAPE.settings()
+    assert server.enroll(told(), **code).json() == SHAPE.settings()
     server.thread.join(30)
     assert server.result == [SHAPE]
     assert tried == [DataShape((6,), "float32", (), classes=3), SHAPE]
@@ -198,7 +198,7 @@ def test_serve_without_data_and_join_on_the_command_line(folder):
         in refused
     )
     answer = httpx2.post(
-        f"{url}/v1/enrol",
+        f"{url}/v1/enroll",
         json={"protocol": 2, "data": told(inputs=[9])},
         headers={"authorization": f"Bearer {'u' * 40}"},
     )

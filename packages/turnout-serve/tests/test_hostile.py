@@ -67,7 +67,7 @@ def task_of(world, client):
 PATHS = st.one_of(
     st.sampled_from(
         (
-            "/ /metrics /v1/status /v1/run /v1/enrol /v1/checkin /v1/leave /v1/tasks/0 /v1/tasks/1 /v1/tasks/0/report "
+            "/ /metrics /v1/status /v1/run /v1/enroll /v1/checkin /v1/leave /v1/tasks/0 /v1/tasks/1 /v1/tasks/0/report "
             "/v1/tasks/0/heartbeat /v1/tasks/0/fail /v1/tasks/99999999999999999999/report /v1/models/../../etc/passwd "
             f"/v1/models/{'0' * 64} /v1/models/..%2f..%2fcheckpoint.safetensors /v1/tasks/{'9' * 5000} /v1/tasks/-1 "
             f"/v1/tasks/{'9' * 5000}/fail /v1/tasks/1e5/heartbeat /v1/tasks/٣ /v1/models/{'m' * 5000}"
@@ -269,22 +269,27 @@ def test_requests_beyond_the_rate_limit_are_refused(deployed):
 
 def test_one_time_code_is_used_once(folder):
     """Where enrollment takes a code, each makes one client; the client that used it may ask again."""
-    from turnout_serve.server.enrolment import Enrolment
+    from turnout_serve.server.enrollment import Enrollment
     from turnout_serve.server.verdicts import hashed
 
     world = World(RUN, folder, min_clients=8)
     try:
         service = world.host.service
         world.host.store.add_codes([hashed("first")])
-        service.enrolment = Enrolment(world.host.store, 100, True, lambda: None)
-        vars(service.writer.handler)["_enrolment"] = service.enrolment
+        service.enrollment = Enrollment(world.host.store, 100, True, lambda: None)
+        vars(service.writer.handler)["_enrollment"] = service.enrollment
 
-        def enrol(token, code):
+        def enroll(token, code):
             body = json.dumps({"protocol": 2, "code": code} if code else {"protocol": 2}).encode()
-            return world.host.send("POST", "/v1/enrol", body, {"authorization": f"Bearer {token * 40}"}).status
+            return world.host.send("POST", "/v1/enroll", body, {"authorization": f"Bearer {token * 40}"}).status
 
-        assert [enrol("a", None), enrol("a", "wrong"), enrol("a", "first"), enrol("a", "first")] == [403, 403, 201, 200]
-        assert enrol("b", "first") == 403
+        assert [enroll("a", None), enroll("a", "wrong"), enroll("a", "first"), enroll("a", "first")] == [
+            403,
+            403,
+            201,
+            200,
+        ]
+        assert enroll("b", "first") == 403
         world.restart()
         assert world.host.store.codes() == {hashed("first"): 8}
     finally:

@@ -25,7 +25,7 @@ from turnout.pieces.local import AppealGap, TimeBudget
 from turnout.pieces.weighting import Appeal, DivideBySumPlus
 from turnout.population import GivenRequirement, WarmUp
 from turnout.population.availability import Everyone
-from turnout.population.behaviour import Opting
+from turnout.population.behavior import Opting
 from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
 from turnout_serve.server.http.sockets import PlainUvicorn
@@ -371,7 +371,7 @@ def test_requirements_equal_those_of_the_simulation():
     bound = Simulation(run).opt_in.requirement
     assert bound is not None
     required = bound.train
-    computer = Computer(run, "vectorised")
+    computer = Computer(run, "vectorized")
     for row in (0, 5):
         found = ClientRequirement(computer, row).bound(row)
         assert found is not None
@@ -386,7 +386,7 @@ def test_server_that_cannot_continue_ends_with_the_reason(folder, monkeypatch):
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(server.driver, "apply", broken)
-    server.service.enrol("t" * 40)
+    server.service.enroll("t" * 40)
     with pytest.raises(CheckpointError, match=r"could not go on: ZeroDivisionError\('a mistake'\)"):
         server.run(lambda _: None)
     assert not (folder / "checkpoint.safetensors").exists()

@@ -20,7 +20,7 @@ from .world import ADMINISTRATOR, World
 
 PROXIES = Proxies(["127.0.0.1", "10.0.0.0/24", "2001:db8:1::/64"])
 FORWARDED = b"GET /v1/run HTTP/1.1\r\nconnection: close\r\nx-forwarded-for: %s\r\n\r\n"
-UPLOAD = b"POST /v1/enrol HTTP/1.1\r\ncontent-length: 99\r\nx-forwarded-for: %s\r\n" + TOKEN + b"\r\n"
+UPLOAD = b"POST /v1/enroll HTTP/1.1\r\ncontent-length: 99\r\nx-forwarded-for: %s\r\n" + TOKEN + b"\r\n"
 
 
 @pytest.mark.parametrize(
@@ -103,28 +103,28 @@ class TestEnrollments:
     @pytest.fixture
     def host(self, folder):
         with contextlib.closing(World(RUN, folder)) as world:
-            world.host.service.enrolment.needs_code = True
+            world.host.service.enrollment.needs_code = True
             world.host.peer = "127.0.0.1"
             trusted = Networks(["198.51.100.0/24"])
-            options = Options(rate=0, enrolments_per_address=2, proxies=PROXIES, trusted=trusted)
+            options = Options(rate=0, enrollments_per_address=2, proxies=PROXIES, trusted=trusted)
             self.http = Http(world.host.service, {}, options, hashed(ADMINISTRATOR))
             world.host.app = self.http.app()
             self.codes = world.host.administer("POST", "codes/add", number=20).table()["codes"]
             yield world.host
 
-    def enrol(self, host, name, forwarded=None, code=None):
+    def enroll(self, host, name, forwarded=None, code=None):
         """Enroll with the next code, or with another one."""
         headers = {"authorization": f"Bearer {name * 40}"}
         if forwarded is not None:
             headers["x-forwarded-for"] = forwarded
         body = {"protocol": 2, "code": self.codes[0] if code is None else code}
-        answer = host.send("POST", "/v1/enrol", json.dumps(body).encode(), headers)
+        answer = host.send("POST", "/v1/enroll", json.dumps(body).encode(), headers)
         if answer.status == 201:
             del self.codes[0]
         return answer
 
     def statuses(self, host, names, *forwarded):
-        return [self.enrol(host, name, each).status for name, each in zip(names, forwarded, strict=True)]
+        return [self.enroll(host, name, each).status for name, each in zip(names, forwarded, strict=True)]
 
     def test_of_one_network(self, host):
         """Also with other addresses of the /64, other notations, and other entries further left."""
@@ -155,11 +155,11 @@ class TestEnrollments:
     def test_clients_and_refused_newcomers_are_not_counted(self, host):
         """Clients enroll again at every start, and those without a code do not keep others out."""
         address = "203.0.113.9"
-        assert self.enrol(host, "a", address).status == 201
-        assert [self.enrol(host, "a", address).status for _ in range(5)] == [200] * 5
-        assert [self.enrol(host, name, address, "wrong").status for name in "bcdef"] == [403] * 5
+        assert self.enroll(host, "a", address).status == 201
+        assert [self.enroll(host, "a", address).status for _ in range(5)] == [200] * 5
+        assert [self.enroll(host, name, address, "wrong").status for name in "bcdef"] == [403] * 5
         assert self.statuses(host, "bc", address, address) == [201, 429]
-        assert [self.enrol(host, name, address).status for name in "ab"] == [200, 200]
+        assert [self.enroll(host, name, address).status for name in "ab"] == [200, 200]
 
     def test_a_refused_enrollment_uses_no_code(self, host, monkeypatch):
         """It gets 429 with a time, after which the same code makes a client; the journal has nothing of the refusal."""
@@ -167,7 +167,7 @@ class TestEnrollments:
         monkeypatch.setattr(self.http._gate._newcomers, "_clock", lambda: now[0])
         assert self.statuses(host, "ab", address, address) == [201, 201]
         code, entries = self.codes[0], host.service.num_clients
-        refused = self.enrol(host, "c", address, code)
+        refused = self.enroll(host, "c", address, code)
         assert refused.status == 429
         assert refused.table()["reason"] == (
             "too many new clients of this address: try again in 1800.0 seconds; or start the server with --trusted-addresses"
@@ -175,6 +175,6 @@ class TestEnrollments:
         assert refused.headers["retry-after"] == "1801"
         assert host.service.num_clients == entries
         assert host.administer("GET", "codes").table() | {"free": []} == {"used": 2, "unused": 18, "free": []}
-        assert self.enrol(host, "d", "203.0.113.10", code).status == 201
+        assert self.enroll(host, "d", "203.0.113.10", code).status == 201
         now[0] += 1801
-        assert self.enrol(host, "c", address).status == 201
+        assert self.enroll(host, "c", address).status == 201

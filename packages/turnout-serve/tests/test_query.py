@@ -223,7 +223,7 @@ def test_query_command_prints_the_answer(folder):
     made = Server(run.experiment(), folder, announced(run), Options(port=0, min_clients=5, rate=0))
     with made.listening() as url:
         swarm = Swarm(
-            Computer(run.experiment(), "vectorised"), Connection(url), 4, manners=Manners(wait=0.2, longest=0.1)
+            Computer(run.experiment(), "vectorized"), Connection(url), 4, manners=Manners(wait=0.2, longest=0.1)
         )
         thread = threading.Thread(target=swarm.run, args=(20.0,), daemon=True)
         thread.start()

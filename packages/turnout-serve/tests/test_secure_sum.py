@@ -243,7 +243,7 @@ def test_restarted_client_drops_out_of_its_sum(world, folder):
 def test_virtual_time_counts_messages_and_excludes_dropouts():
     population = to.Population(
         speed=to.speed.Speed(compute=to.delay.Constant(1.0), upload=to.delay.Constant(0.5), per="task"),
-        dropout=to.behaviour.Dropout(0.1),
+        dropout=to.behavior.Dropout(0.1),
     )
     history = (
         run(to.fedau(LOCAL, also=(SecureSum(largest=64.0, threshold=0.55),)), 8, population=population).run().rounds
@@ -290,7 +290,7 @@ def test_incompatible_pieces_are_refused():
     speed = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)))
     with pytest.raises(ConfigurationError, match="Buffered does not support masks: SecureSum masks"):
         Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), population=speed, pace=to.pace.Buffered(2)))
-    liars = to.Population(behaviour=ALittleIsEnough(fraction=0.3))
+    liars = to.Population(behavior=ALittleIsEnough(fraction=0.3))
     with pytest.raises(ConfigurationError, match="colluding attackers see"):
         Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), population=liars))
 

@@ -46,7 +46,7 @@ class Logged:
 
     def call(self, call):
         self.log.write(call, self.home.client)
-        if call.path.endswith(("/report", "/fail", "/enrol", "/leave")):
+        if call.path.endswith(("/report", "/fail", "/enroll", "/leave")):
             if len(self.received) == self.dies_at:
                 raise Killed
             self.received.append((call.path, call.content[0]))
@@ -107,8 +107,14 @@ def test_request_is_logged_before_it_is_sent(world, tmp_path, monkeypatch):
     monkeypatch.setattr(join, "send", send)
     assert Joined(home.client, Connection(URL), stopped, sent=log.write).run() == "stopped"
     log.close()
-    assert events == [("flushed",), ("sent", "/v1/enrol"), ("sent", "/v1/checkin"), ("flushed",), ("sent", "/v1/leave")]
-    assert [(line["what"], line.get("server")) for line in read_log(path)] == [("enrolment", URL), ("leave", None)]
+    assert events == [
+        ("flushed",),
+        ("sent", "/v1/enroll"),
+        ("sent", "/v1/checkin"),
+        ("flushed",),
+        ("sent", "/v1/leave"),
+    ]
+    assert [(line["what"], line.get("server")) for line in read_log(path)] == [("enrollment", URL), ("leave", None)]
 
 
 def test_answers_and_declines_are_logged(world, tmp_path):
@@ -184,7 +190,7 @@ def test_kill_between_log_and_request_keeps_the_log_valid(world, tmp_path):
     lines = read_log(path)
     assert [(line["what"], line["again"]) for line in lines] == [
         ("report", False),
-        ("enrolment", False),
+        ("enrollment", False),
         ("report", True),
     ]
     assert lines[0]["digest"] == lines[2]["digest"] == digest(body) == digest(logged.received[-1][1])
@@ -241,7 +247,7 @@ def test_lines_with_fields_of_any_kind_are_shown(tmp_path, capsys):
     fields = ("name", "code", "data", "task", "norm", "tensors", "scalars", "guards", "reason", "question", "version")
     lines = [{}, *({field: value} for field in fields for value in odd)]
     start = {"time": "2026", "bytes": 1}
-    written = [json.dumps({**start, "what": what, **line}) for what in ("enrolment", "report") for line in lines]
+    written = [json.dumps({**start, "what": what, **line}) for what in ("enrollment", "report") for line in lines]
     (tmp_path / "log").write_text("\n".join([*written, ""]))
     inspect(tmp_path / "log")
-    assert capsys.readouterr().out.count("enrolment") > len(lines)
+    assert capsys.readouterr().out.count("enrollment") > len(lines)

@@ -34,14 +34,14 @@ def test_swarm_notices_once_that_enrollments_are_deferred():
     reasons = []
     made = swarm(to.availability.Everyone(), notice=reasons.append)
 
-    async def enrol():
+    async def enroll():
         body = b'{"reason": "too many new clients"}'
         answer = httpx2.MockTransport(lambda _: httpx2.Response(429, stream=httpx2.ByteStream(body)))
         async with httpx2.AsyncClient(base_url="http://server", transport=answer) as http:
             for number in range(3):
-                await _Swimmer(made, http, number)._send(Call("POST", "/v1/enrol", {}))
+                await _Swimmer(made, http, number)._send(Call("POST", "/v1/enroll", {}))
 
-    asyncio.run(enrol())
+    asyncio.run(enroll())
     assert reasons == ["the server puts off new clients: too many new clients"]
     assert made.tally.answers == {429: 3}
 

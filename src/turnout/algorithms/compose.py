@@ -11,7 +11,7 @@ from turnout.base import (
     Guard,
     Local,
     Measurement,
-    Normaliser,
+    Normalizer,
     Personalization,
     Piece,
     Selection,
@@ -55,7 +55,7 @@ def _check_pieces(pieces: Sequence[object]) -> None:
 def _weighting(pieces: Sequence[Piece]) -> tuple[Weighting, ...]:
     """Return the chain of weightings, which ends in a normalizer."""
     chain = _all(Weighting, pieces)
-    if chain and not any(isinstance(piece, Normaliser) for piece in chain):
+    if chain and not any(isinstance(piece, Normalizer) for piece in chain):
         written = ", ".join(type(piece).__name__ for piece in chain)
         raise ConfigurationError(
             f"the weights of {written} need a normalizer after them: DivideByClients (FedAU), DivideBySum (FedAvg by "
@@ -64,7 +64,7 @@ def _weighting(pieces: Sequence[Piece]) -> tuple[Weighting, ...]:
     return chain or (DivideByParticipants(),)
 
 
-_HOLD_ONE = (Selection, Normaliser, Aggregation, Server)
+_HOLD_ONE = (Selection, Normalizer, Aggregation, Server)
 """Slots that hold one piece."""
 
 
@@ -80,7 +80,7 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
             _refuse_loss(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
     rest = (piece for piece in pieces if not isinstance(piece, filled))
     # A chain of weightings ends in its normalizer.
-    return (*(piece for piece in also if not isinstance(piece, Normaliser)), *rest, *_all(Normaliser, also))
+    return (*(piece for piece in also if not isinstance(piece, Normalizer)), *rest, *_all(Normalizer, also))
 
 
 def _refuse_loss(old: Piece, new: str, name: str) -> None:

@@ -44,7 +44,7 @@ from turnout.base.stateful import WithState as WithState
 from turnout.base.traits import Traits as Traits
 from turnout.base.weighting import InformsClients as InformsClients
 from turnout.base.weighting import KnownInAdvance as KnownInAdvance
-from turnout.base.weighting import Normaliser as Normaliser
+from turnout.base.weighting import Normalizer as Normalizer
 from turnout.base.weighting import Weighting as Weighting
 from turnout.base.weighting import Weights as Weights
 from turnout.base.weighting import Whose as Whose

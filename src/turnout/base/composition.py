@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.base.local import Correction, LossTerm, OfTraining
 from turnout.base.piece import Slots
-from turnout.base.weighting import Normaliser, Weighting, has_factors
+from turnout.base.weighting import Normalizer, Weighting, has_factors
 from turnout.core.checks import ConfigurationError
 
 _GIVEN_BY = {
@@ -35,7 +35,7 @@ def check_composition(algorithm: Slots) -> None:
 
 def _check_weighting(algorithm: Slots) -> None:
     """Raise an error unless the chain of weightings ends in its only normalizer."""
-    normalizers = [w for w in algorithm.weighting if isinstance(w, Normaliser)]
+    normalizers = [w for w in algorithm.weighting if isinstance(w, Normalizer)]
     if len(normalizers) != 1 or normalizers[0] is not algorithm.weighting[-1]:
         written = " -> ".join(type(w).__name__ for w in algorithm.weighting) or "nothing"
         raise ConfigurationError(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from turnout.base import Normaliser, Piece, RecordingSelection, controls
+from turnout.base import Normalizer, Piece, RecordingSelection, controls
 from turnout.base.algorithm import Algorithm
 from turnout.base.rollback import Rollback
 from turnout.base.server import ScalesByReports, ShortensSteps, StepsAlone
@@ -178,7 +178,7 @@ def _weigh(
         if isinstance(piece, Weighting):
             changed, slots[slot] = piece.apply(weights, reports, version, slots[slot], federation)
             check_weights(piece, changed, len(reports))
-            if fixed is None or piece.reads == "staleness" or isinstance(piece, Normaliser):
+            if fixed is None or piece.reads == "staleness" or isinstance(piece, Normalizer):
                 weights = changed
         elif isinstance(piece, RecordingSelection):
             slots[slot] = piece.apply(reports, version, slots[slot])

@@ -17,7 +17,7 @@ class Traits:
         remembers: names in client memory of tensors that change only if the server uses the report.
         adapts: whether a step depends on gradients of earlier steps, as with momentum, so that they count unequally.
         drifts: whether parameters can move while their gradients are zero in a round, e.g. by decoupled weight decay.
-        normalises: whether the length of a step does not depend on the length of its gradient, as in Adam.
+        normalizes: whether the length of a step does not depend on the length of its gradient, as in Adam.
         refuses_batch_norm: the reason why the rule cannot train running statistics of BatchNorm layers; None if it can.
         refuses_bf16: the reason why the rule cannot use gradients in bfloat16; None if it can.
     """
@@ -29,6 +29,6 @@ class Traits:
     remembers: tuple[str, ...] = ()
     adapts: bool = False
     drifts: bool = False
-    normalises: bool = False
+    normalizes: bool = False
     refuses_batch_norm: str | None = None
     refuses_bf16: str | None = None

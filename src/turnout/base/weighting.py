@@ -27,7 +27,7 @@ reports or a state that clients share. If the server samples clients at random, 
 
 
 class Weighting(Stateful):
-    """Change the weights of the reports. Weightings are chained, and a chain ends in exactly one `Normaliser`."""
+    """Change the weights of the reports. Weightings are chained, and a chain ends in exactly one `Normalizer`."""
 
     slot: ClassVar[str] = "weighting"
     family = Family("weighting", "weightings", ("turnout.pieces.weighting",))
@@ -67,7 +67,7 @@ class Weighting(Stateful):
         raise NotImplementedError  # `Algorithm` refuses a weighting that defines neither method
 
 
-class Normaliser(Weighting):
+class Normalizer(Weighting):
     """End a chain of weightings by dividing the weights. The papers differ in the divisor."""
 
 

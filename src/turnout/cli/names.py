@@ -19,7 +19,7 @@ from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces.local import Solver, Work
 from turnout.population import Availability, Requirement, SpeedModel
-from turnout.population.behaviour import Attack
+from turnout.population.behavior import Attack
 from turnout.population.delay import Delay
 from turnout.privacy import Correlation
 from turnout.protocol.pace import Pace
@@ -54,7 +54,7 @@ WORK = Work.family
 SCHEDULES = Schedule.family
 SOLVERS = Solver.family
 REQUIREMENTS = Requirement.family
-BEHAVIOURS = Attack.family
+BEHAVIORS = Attack.family
 SPEEDS = SpeedModel.family
 DELAYS = Delay.family
 PACES = Pace.family
@@ -68,7 +68,7 @@ FAMILIES: Mapping[type, Family] = {
     Transform: TRANSFORMS,
     **{
         base: family
-        for family in (CORRELATIONS, SOLVERS, MIXINGS, SCHEDULES, WORK, REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS)
+        for family in (CORRELATIONS, SOLVERS, MIXINGS, SCHEDULES, WORK, REQUIREMENTS, BEHAVIORS, SPEEDS, DELAYS)
         for base in family.bases
     },
 }
@@ -79,7 +79,7 @@ LISTED: Mapping[str, Family] = {
     for family in (
         ALGORITHMS, SOURCES, MODELS, AVAILABILITY, PACES, PARTITIONS, AUGMENTATIONS, TRANSFORMS, SELECTIONS, AGGREGATIONS,
         MIXINGS, SERVER_OPTIMIZERS, Local.family, Personalization.family, GUARDS, Weighting.family, SOLVERS, SCHEDULES,
-        REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS, CORRELATIONS, LOSSES, TRACKERS, WORK,
+        REQUIREMENTS, BEHAVIORS, SPEEDS, DELAYS, CORRELATIONS, LOSSES, TRACKERS, WORK,
     )
 }  # fmt: skip
 """The families that ``turnout list`` lists."""

@@ -29,7 +29,7 @@ _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
 _VALUES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "population.speed": names.SPEEDS,
     "population.requirement": names.REQUIREMENTS,
-    "population.behaviour": names.BEHAVIOURS,
+    "population.behavior": names.BEHAVIORS,
     "local.lr": names.SCHEDULES,
     "local.steps": names.WORK,
 }
@@ -46,7 +46,7 @@ _OPTIONS = [
 _OF_SOURCES = {name for source in names.SOURCES.values() for name in options_of(source)}
 """Options of data sets, which messages about data mention without the section."""
 
-_BEGINS = re.compile(r"(?:also=\(|\b(?:steps|speed|lr|behaviour|requirement)=)?(?:delay\.)?\b[A-Z]\w*\(")
+_BEGINS = re.compile(r"(?:also=\(|\b(?:steps|speed|lr|behavior|requirement)=)?(?:delay\.)?\b[A-Z]\w*\(")
 _OPTION = re.compile(r"(?<![\w.'\"])([a-z]\w*)=(?!\()(?:None\b)?")
 _SUBJECT = re.compile(r"([a-z]\w*(?:\.\w+)*)\.(\w+): ")
 _RESUME = re.compile(r"resume=True \((--resume [^)]*)\)")

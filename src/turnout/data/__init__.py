@@ -58,14 +58,14 @@ from turnout.data.preparation import Preparation as Preparation
 from turnout.data.shards import Shards as Shards
 from turnout.data.source import Source as Source
 from turnout.data.split import split_source as split_source
-from turnout.data.standardise import standardised as standardised
+from turnout.data.standardize import standardized as standardized
 from turnout.data.store import store as store
 from turnout.data.store import stored as stored
 from turnout.data.table import from_table as from_table
 from turnout.data.table import table as table
 from turnout.data.tokens import from_tokens as from_tokens
 from turnout.data.transformer import mixed_columns as mixed_columns
-from turnout.data.transforms import Normalise as Normalise
+from turnout.data.transforms import Normalize as Normalize
 from turnout.data.transforms import RandomCrop as RandomCrop
 from turnout.data.transforms import RandomHorizontalFlip as RandomHorizontalFlip
 from turnout.data.transforms import Transform as Transform

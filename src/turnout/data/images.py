@@ -50,7 +50,7 @@ class ImageFolder:
         folder: folder with a folder for each client. Clients, and the images of a client, are in the order of their
             names.
         size: height and width to which images are scaled.
-        colours: 3, or 1 for gray.
+        colors: 3, or 1 for gray.
         classes: names of the folders of classes; None is those of all clients in sorted order.
         threads: number of threads for decoding.
 
@@ -66,13 +66,13 @@ class ImageFolder:
         folder: str | os.PathLike[str],
         size: int,
         *,
-        colours: int = 3,
+        colors: int = 3,
         classes: Sequence[str] | None = None,
         threads: int = 2,
     ) -> None:
         count("size", size)
         count("threads", threads)
-        self._size, self._mode, self._threads, root = size, mode_of(colours), threads, Path(folder)
+        self._size, self._mode, self._threads, root = size, mode_of(colors), threads, Path(folder)
         imported("PIL.Image", "reading images", "pillow", "Pillow")
         files: dict[str, list[Path]] = {}
         for path in sorted(root.glob("*/*/*")):
@@ -113,7 +113,7 @@ def from_images(
     folder: str | os.PathLike[str],
     size: int,
     *,
-    colours: int = 3,
+    colors: int = 3,
     client: Callable[[Path], object] | None = None,
     threads: int = 2,
     name: str = "images",
@@ -125,7 +125,7 @@ def from_images(
     Args:
         folder: the folder with a folder for each class.
         size: height and width to which images are scaled.
-        colours: 3, or 1 for gray.
+        colors: 3, or 1 for gray.
         client: a function from the path of an image to its client, such as ``lambda path: path.stem.split("_")[0]``; None for
             a partition in `split`, such as ``Dirichlet(0.1)``.
         threads: number of threads for decoding.
@@ -137,7 +137,7 @@ def from_images(
     """
     count("size", size)
     count("threads", threads)
-    mode, root = mode_of(colours), Path(folder)
+    mode, root = mode_of(colors), Path(folder)
     files = [path for path in sorted(root.glob("*/*")) if path.suffix.lower() in _ENDINGS]
     if not files:
         raise DataError(f"{root} holds no images: needed files such as CLASS/1.png")

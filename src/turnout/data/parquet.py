@@ -45,7 +45,7 @@ class ParquetClients:
         inputs: the column of encoded images (bytes, or a struct with a field ``bytes``), or of lists of numbers of one
             length, which keep their type; or the numeric columns of a table, which become float32.
         size: height and width to which images are scaled; required for images.
-        colours: number of colors of images, 3, or 1 for gray.
+        colors: number of colors of images, 3, or 1 for gray.
         classes: texts of the labels, in the order of their numbers; required for labels of text.
 
     Attributes:
@@ -73,12 +73,12 @@ class ParquetClients:
         label: str,
         inputs: str | Sequence[str],
         size: int | None = None,
-        colours: int = 3,
+        colors: int = 3,
         classes: Sequence[str] | None = None,
     ) -> None:
         if size is not None:
             count("size", size)
-        self._size, self._mode, self._label = size or 0, mode_of(colours), label
+        self._size, self._mode, self._label = size or 0, mode_of(colors), label
         self._inputs = [inputs] if isinstance(inputs, str) else list(inputs)
         self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
         self._paths = _paths(Path(path))

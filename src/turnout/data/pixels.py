@@ -21,11 +21,11 @@ _ORIENTATION = 0x0112
 """The EXIF tag of a photograph's orientation; 1 is upright."""
 
 
-def mode_of(colours: int) -> str:
+def mode_of(colors: int) -> str:
     """Return Pillow's mode of images with 1 or 3 colors; raise an error for other numbers."""
-    if colours not in (1, 3):
-        raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for gray")
-    return "RGB" if colours == 3 else "L"
+    if colors not in (1, 3):
+        raise ConfigurationError(f"colors: got {colors}, needed 3, or 1 for gray")
+    return "RGB" if colors == 3 else "L"
 
 
 def unit_pixels(image: Any, name: str) -> np.ndarray:

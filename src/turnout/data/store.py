@@ -97,7 +97,7 @@ def stored(
 
     Args:
         folder: folder with the files.
-        transforms: transforms of minibatches. ``Normalise`` scales uint8 images to [0, 1] before it normalizes them.
+        transforms: transforms of minibatches. ``Normalize`` scales uint8 images to [0, 1] before it normalizes them.
         mapped: map inputs into memory, so that the system reads those of a minibatch when needed and caches what fits. The
             files must not change in the meantime. False reads all data at once, which a GPU needs.
 

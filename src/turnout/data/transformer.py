@@ -176,13 +176,13 @@ def mixed_columns() -> Transform:
         imported(f"sklearn.{part}", "the transform 'mixed'", ".[digits]", "scikit-learn") for part in parts
     )
 
-    def standardised(*first: Any) -> Any:
+    def standardized(*first: Any) -> Any:
         return pipeline.make_pipeline(*first, impute.SimpleImputer(), preprocessing.StandardScaler())
 
     columns, dates = compose.make_column_selector, ["datetime", "datetimetz"]
     return compose.make_column_transformer(
-        (standardised(), columns(dtype_include=["number", "bool"])),
-        (standardised(preprocessing.FunctionTransformer(_days)), columns(dtype_include=dates)),
+        (standardized(), columns(dtype_include=["number", "bool"])),
+        (standardized(preprocessing.FunctionTransformer(_days)), columns(dtype_include=dates)),
         (preprocessing.OneHotEncoder(handle_unknown="ignore"), columns(dtype_exclude=["number", "bool", *dates])),
     )
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError, known_name
 
-Engine = Literal["auto", "vectorised", "one_by_one"]
-ENGINES = ("auto", "vectorised", "one_by_one")
+Engine = Literal["auto", "vectorized", "one_by_one"]
+ENGINES = ("auto", "vectorized", "one_by_one")
 
 Precision = Literal["full", "bf16"]
 PRECISIONS = ("full", "bf16")
@@ -29,7 +29,7 @@ class Choice:
     """The engine, and the reason for it.
 
     Attributes:
-        engine: ``"vectorised"`` (all clients in one call) or ``"one_by_one"``.
+        engine: ``"vectorized"`` (all clients in one call) or ``"one_by_one"``.
         reason: the reason, in words.
         settled: False if the choice also depends on the size of minibatches.
     """
@@ -39,7 +39,7 @@ class Choice:
     settled: bool = True
 
 
-_TOGETHER = Choice("vectorised", "clients of a cohort train together")
+_TOGETHER = Choice("vectorized", "clients of a cohort train together")
 
 
 def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
@@ -51,9 +51,9 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
     known_name("engine", engine, ENGINES)
     layers = list(module.modules())
     recurrent = next((type(layer).__name__ for layer in layers if isinstance(layer, _RECURRENT)), None)
-    if engine == "vectorised" and recurrent:
+    if engine == "vectorized" and recurrent:
         raise ConfigurationError(
-            f"engine='vectorised' cannot batch {recurrent} over clients, because torch.func.vmap has no rule for it: "
+            f"engine='vectorized' cannot batch {recurrent} over clients, because torch.func.vmap has no rule for it: "
             "write engine='one_by_one', or use turnout.models.CharLstm, whose cell is written out"
         )
     if engine != "auto":
@@ -89,4 +89,4 @@ def chosen(first: Choice, products: int) -> Choice:
     """
     if products >= _SMALL:
         return replace(first, settled=True)
-    return Choice("vectorised", f"{products:,} multiplications of a client take less time than the overhead of a call")
+    return Choice("vectorized", f"{products:,} multiplications of a client take less time than the overhead of a call")

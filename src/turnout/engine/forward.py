@@ -23,7 +23,7 @@ class Forward:
     Args:
         module: the user's model; it is copied and never changed.
         loss: function that returns one loss for each example.
-        engine: ``"vectorised"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
+        engine: ``"vectorized"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
         device: device of the computation; None is the CPU.
         personal: names of the parameters that stay with their client.
         offsets: whether offsets may be added to the frozen weights below adapters (see `Network.rebase`).
@@ -63,7 +63,7 @@ class Forward:
 
     @property
     def engine(self) -> str:
-        """``"vectorised"`` or ``"one_by_one"``."""
+        """``"vectorized"`` or ``"one_by_one"``."""
         return self.choice.engine
 
     def metric(self, targets: torch.Tensor) -> str:
@@ -114,7 +114,7 @@ class Forward:
             params: the vectors, ``[B, P]``.
             x, y: examples of each client, ``[B, b, ...]``.
         """
-        if self.engine == "vectorised":
+        if self.engine == "vectorized":
             self.network.mode(training=False)
             return batched(self._scores, (0, 0, 0))(params, x, y)
         pairs = self.threads.map(lambda i: self._scores_of_one(params[i], x[i], y[i]), range(len(params)))

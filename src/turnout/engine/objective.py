@@ -79,20 +79,20 @@ class Objective(Forward):
         """Try a minibatch of two clients, and switch to ``"one_by_one"`` if `torch.func.vmap` cannot batch the model.
 
         Raises:
-            ConfigurationError: if it cannot be batched although ``engine="vectorised"``.
+            ConfigurationError: if it cannot be batched although ``engine="vectorized"``.
 
         Warns:
             RuntimeWarning: if it cannot be batched, with the reason.
         """
-        if self.engine != "vectorised":
+        if self.engine != "vectorized":
             return
         params, xs, ys = (value.expand(2, *value.shape).contiguous() for value in (self.initial, x, y))
         try:
             self.gradient(params, xs, ys, None, torch.arange(2, device=self.device), replay=False)
         except RuntimeError as error:  # due to batching: for a single client, the model has passed its check
             why = f"torch.func.vmap cannot batch the model over clients: {str(error).strip().partition(chr(10))[0]}"
-            if self.choice == Choice("vectorised", "as asked for"):
-                raise ConfigurationError(f"engine='vectorised': {why}: write engine='one_by_one'") from error
+            if self.choice == Choice("vectorized", "as asked for"):
+                raise ConfigurationError(f"engine='vectorized': {why}: write engine='one_by_one'") from error
             self.use(Choice("one_by_one", why))
             warnings.warn(f"clients are computed one by one, because {why}", RuntimeWarning, stacklevel=2)
 
@@ -122,7 +122,7 @@ class Objective(Forward):
             replay: whether to trace and replay the computation; False inside a function that is itself replayed.
         """
         self.network.mode(training)
-        if self.engine == "vectorised":
+        if self.engine == "vectorized":
             of_all = self._all[mask is not None]
             if replay:  # a trace has the operations of one mode of the layers, so there is one per mode
                 of_all = self.compiled(("gradient", training, mask is not None), of_all)
@@ -165,7 +165,7 @@ class Objective(Forward):
             return mean_loss(term(Minibatch(self.network, x, mask, key), params, *others), mask)
 
         one, arguments = grad_and_value(mean), (params, x, mask, key, *others)
-        if self.engine == "vectorised":
+        if self.engine == "vectorized":
             return batched(one, tuple(None if value is None else 0 for value in arguments))(*arguments)[0]
         rows = [[None if value is None else value[i] for value in arguments] for i in range(len(params))]
         return torch.stack([one(*row)[0] for row in rows])

@@ -31,7 +31,7 @@ def try_model(
         The minibatch: inputs ``[b, ...]`` and targets ``[b, ...]``.
 
     Raises:
-        ConfigurationError: if the model does not fit the data, or cannot be batched although ``engine="vectorised"``.
+        ConfigurationError: if the model does not fit the data, or cannot be batched although ``engine="vectorized"``.
 
     Warns:
         RuntimeWarning: if the model cannot be batched.

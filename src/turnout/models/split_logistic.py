@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnout.data.shards import Shards
 
 
-def regularised_logistic_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def regularized_logistic_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """``log(1 + exp(-c s)) + rho r`` of each example, ``[b]``, from what `TwoParts` returns; c is 1 for label 1, -1 for 0."""
     scores, penalty = outputs[:, 1] - outputs[:, 0], -outputs.mean(dim=1)
     return F.softplus((1 - 2 * targets) * scores) + penalty
@@ -33,7 +33,7 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
                       + rho (||u||^2 / (1 + ||u||^2) + ||v_i||^2 / (1 + ||v_i||^2))
 
     The parameters are called ``shared`` (u) and ``personal`` (v), so ``Personal("personal")`` makes v personal; both start
-    from zero. It is trained with `regularised_logistic_loss`. The paper divides the sum by N, which it does not define;
+    from zero. It is trained with `regularized_logistic_loss`. The paper divides the sum by N, which it does not define;
     here it is the number of the client's own examples.
 
     Attributes:
@@ -53,7 +53,7 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
 
-    loss = staticmethod(regularised_logistic_loss)
+    loss = staticmethod(regularized_logistic_loss)
 
     num_shared: Count | None = None
     rho: NotNegative = 0.01

@@ -10,9 +10,9 @@ from turnout.core.other_names import ExplainsArguments
 from turnout.core.ranges import Positive
 from turnout.population.availability.base import Availability, one_round_length
 from turnout.population.availability.everyone import Everyone
-from turnout.population.behaviour import Attack
-from turnout.population.behaviour.dropout import Dropout
-from turnout.population.behaviour.opting import Opting
+from turnout.population.behavior import Attack
+from turnout.population.behavior.dropout import Dropout
+from turnout.population.behavior.opting import Opting
 from turnout.population.requirement import Requirement
 from turnout.population.speed.durations import SpeedModel
 
@@ -30,7 +30,7 @@ class Population(ExplainsArguments):
             availability.
         requirement: requirement of clients for a model, if a piece needs it; None is ``WarmUp()``.
         opting: how clients leave when the model does not meet their requirement; None is not at all.
-        behaviour: the attack of a part of the clients; None is none.
+        behavior: the attack of a part of the clients; None is none.
         separation: smallest number of rounds from one participation of a client to its next, as servers of phones enforce it;
             None sets no limit.
 
@@ -51,7 +51,7 @@ class Population(ExplainsArguments):
     seconds_per_round: Positive | None = None
     requirement: Requirement | None = None
     opting: Opting | None = None
-    behaviour: Attack | None = None
+    behavior: Attack | None = None
     separation: int | None = None
 
     def __post_init__(self) -> None:
@@ -81,6 +81,6 @@ _PIECES: Mapping[str, tuple[type, str, str]] = {
     "dropout": (Dropout, "a dropout", "Dropout(probability=0.05)"),
     "requirement": (Requirement, "a requirement", "WarmUp(steps=100)"),
     "opting": (Opting, "a rule", "Opting(mandatory_rounds=10)"),
-    "behaviour": (Attack, "an attack", "Byzantine(fraction=0.1)"),
+    "behavior": (Attack, "an attack", "Byzantine(fraction=0.1)"),
 }
 """The base class of each piece, and its description and an example for messages."""

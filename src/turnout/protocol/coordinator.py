@@ -148,7 +148,7 @@ class Coordinator:
         """Return the reports, with two rows for a client that is in the cohort twice."""
         return with_repeats(reports, self.scheduler.cohort) if self._repeats else reports
 
-    def enrol(self) -> int:
+    def enroll(self) -> int:
         """Add a client to the federation and return its number. It is available after `joined`.
 
         Arrays with a row for each client grow when they are next used, once for all clients enrolled meanwhile. From then on

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnout.base import InformsClients, KeepingCorrection, Normaliser, Selection
+from turnout.base import InformsClients, KeepingCorrection, Normalizer, Selection
 from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import Algorithm
 from turnout.base.selection import enlarged
@@ -54,7 +54,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
 def _check_groups(algorithm: Algorithm) -> None:
     """Reject weights that are unknown when a group masks its updates, before other groups enter the step."""
     for piece in algorithm.weighting:
-        if isinstance(piece, Normaliser) or piece.reads == "staleness" or piece.participation != "others":
+        if isinstance(piece, Normalizer) or piece.reads == "staleness" or piece.participation != "others":
             continue
         raise ConfigurationError(
             f"{type(piece).__name__} weighs a client by the participation of other clients, and the clients of a group "

@@ -22,7 +22,7 @@ _OF_TIME = {"seconds", "simulated_seconds"}
 _OF_WEIGHTS = {"weight_min", "weight_mean", "weight_max", "weight_sum"}
 
 _CLIENTS = {"client", "name", "known_rate", "byzantine"}
-_CLIENTS_OF_PARTICIPATION = {"participations", "realised_rate", "mean_interval", "contributions", "mean_staleness"}
+_CLIENTS_OF_PARTICIPATION = {"participations", "realized_rate", "mean_interval", "contributions", "mean_staleness"}
 _CLIENTS_OF_WEIGHTS = {"weight", "influence", "fair_share"}
 
 

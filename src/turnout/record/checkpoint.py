@@ -26,7 +26,7 @@ class Facts(Contents):
 
     version: Whole | None = None
     experiment: dict[str, Any] | None = None
-    engine: Literal["vectorised", "one_by_one"] | None = None
+    engine: Literal["vectorized", "one_by_one"] | None = None
 
 
 def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Path:

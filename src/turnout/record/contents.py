@@ -77,6 +77,13 @@ class Environment(Contents):
     sources: dict[str, str] | None = None
 
 
+EARLIER = {
+    "behaviour": "behavior", "neighbours": "neighbors",
+    "CentredClipping": "CenteredClipping", "NearestNeighbours": "NearestNeighbors",
+    "Normalise": "Normalize", "realised_rate": "realized_rate", "standardise": "standardize", "vectorised": "vectorized",
+}  # fmt: skip
+"""Names in the files of earlier versions, and what they are called now."""
+
 Form = TypeVar("Form", bound=Contents)
 
 
@@ -196,14 +203,14 @@ def read_text(path: Path) -> bytes:
 
 
 def parse(text: bytes | str) -> dict[str, Any]:
-    """Parse a JSON object.
+    """Parse a JSON object. Names of earlier versions are replaced.
 
     Raises:
         ValueError: if a text is not a JSON object, is nested more than 100 levels deep, or contains strings which UTF-8
             cannot encode.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_renamed)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
@@ -213,6 +220,11 @@ def parse(text: bytes | str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"it {error}") from None
     return value
+
+
+def _renamed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the items of a JSON object, with present names for those of earlier versions."""
+    return {EARLIER.get(key, key): EARLIER.get(it, it) if isinstance(it, str) else it for key, it in pairs}
 
 
 def check(source: object, form: type[Form], values: Any) -> Form:

@@ -73,7 +73,7 @@ class Recorder:
         participation = {
             "client": np.arange(num_clients),
             "participations": realized["participations"],
-            "realised_rate": realized["rate"],
+            "realized_rate": realized["rate"],
             "mean_interval": realized["mean_interval"],
         }
         self.history.set_clients(**self.published.clients(participation | columns))

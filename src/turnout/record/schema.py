@@ -33,7 +33,7 @@ CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
     "name": pa.string(),
     "num_examples": _INT,
     "participations": _INT,
-    "realised_rate": _FLOAT,
+    "realized_rate": _FLOAT,
     "known_rate": _FLOAT,
     "mean_interval": _FLOAT,
     "weight": _FLOAT,

@@ -15,7 +15,7 @@ from turnout.core.arrow import decompressed_bytes
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.system import memory_bytes
 from turnout.record import storage
-from turnout.record.contents import Unreadable
+from turnout.record.contents import EARLIER, Unreadable
 
 Types = Mapping[str, pa.DataType]
 
@@ -41,7 +41,7 @@ def build(columns: Mapping[str, Any], types: Types) -> pa.Table:
 
 
 def read(path: Path, types: Types) -> pa.Table:
-    """Read a Parquet table with the columns of `types`; further columns must be float64.
+    """Read a Parquet table with the columns of `types`, also by their names in earlier versions; others must be float64.
 
     Raises:
         CheckpointError: if the file is missing or damaged, or has other columns.
@@ -49,10 +49,12 @@ def read(path: Path, types: Types) -> pa.Table:
     try:
         storage.check(path)
         file = pq.ParquetFile(path, page_checksum_verification=True)
-        _check_types(path, file.schema_arrow, types, may_be_null=False)  # before text expands that nobody asks for
+        old = file.schema_arrow
+        schema = pa.schema([field.with_name(EARLIER.get(field.name, field.name)) for field in old], old.metadata)
+        _check_types(path, schema, types, may_be_null=False)  # before text expands that nobody asks for
         if 8 * file.metadata.num_rows * file.metadata.num_columns > memory_bytes():  # which a few bytes may say
             raise damaged(path, f"it has {file.metadata.num_rows:,} rows, more than there is memory for")
-        table = file.read()
+        table = pa.Table.from_arrays(file.read().columns, schema=schema)
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{path.parent} holds no {path.name}: give the folder of a run that saved its tables, or run it again"

@@ -71,7 +71,7 @@ def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, D
     split, names = split_name(records), ", ".join(row.algorithm for row in rows)
     shown = next((record for record in records if len(record.history.participation)), records[0])
     color = styles(records)[shown.algorithm]["color"]
-    order = "realised" if shown.known_rates is None else "known"
+    order = "realized" if shown.known_rates is None else "known"
     accuracy = draw(
         "Accuracy by client",
         f"Share of clients with at most this {split} accuracy: further right is better, steeper is fairer.",

@@ -63,7 +63,7 @@ class Builder:
         return (
             population.availability.of_clients(data.client_names).bind(n, labels, seed),
             None if population.speed is None else population.speed.bind(n, seed),
-            None if population.behaviour is None else population.behaviour.bind(n, seed),
+            None if population.behavior is None else population.behavior.bind(n, seed),
         )
 
     def federation(
@@ -81,12 +81,12 @@ class Builder:
         return federation, initial[:num_shared].clone(), memory
 
     def evaluation(
-        self, workspace: Workspace, models: PresentModels, behaviour: BoundAttack | None
+        self, workspace: Workspace, models: PresentModels, behavior: BoundAttack | None
     ) -> tuple[Judge, OptIn]:
         """Return what evaluates the present models, and what clients require of them."""
         newcomers = Newcomers.of(self.experiment, workspace)
         judge = Judge(workspace, models, self.experiment.named_metrics(), newcomers)
-        attackers = None if behaviour is None else behaviour.attackers
+        attackers = None if behavior is None else behavior.attackers
         return judge, OptIn(self.experiment, workspace, models, judge, attackers)
 
     def scheduler(self, availability: BoundAvailability, pool: CandidatePool) -> tuple[Scheduler, Choice | None]:
@@ -109,7 +109,7 @@ class Builder:
             cohorts,
             rounds=self.experiment.rounds,
             records_influence=self.clock,
-            attack=None if workers.behaviour is None else workers.colluded,
+            attack=None if workers.behavior is None else workers.colluded,
             separation=self.experiment.population.separation,
         )
 

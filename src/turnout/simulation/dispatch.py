@@ -42,7 +42,7 @@ class SimulatedClients:
         memory: memory of clients.
         opt_in: requirements of clients for a model.
         speed: the speed of clients; None without a clock.
-        behaviour: the attack of dishonest clients; None if all are honest.
+        behavior: the attack of dishonest clients; None if all are honest.
         message_bytes: size of a report, and of what a client receives; None until measured.
     """
 
@@ -51,7 +51,7 @@ class SimulatedClients:
     memory: ClientMemory
     opt_in: OptIn
     speed: BoundSpeed | None
-    behaviour: BoundAttack | None
+    behavior: BoundAttack | None
     message_bytes: tuple[int, int] | None = None
 
     def check(self, task: Task) -> None:
@@ -62,7 +62,7 @@ class SimulatedClients:
         if self.algorithm.extra_phases and self.collude:
             name = type(self.algorithm.aggregation).__name__
             raise ConfigurationError(
-                f"behaviour: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
+                f"behavior: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
                 f"another attack, or leave {name} out"
             )
 
@@ -122,7 +122,7 @@ class SimulatedClients:
     @property
     def collude(self) -> bool:
         """True if attackers see all updates of a step, which therefore cannot be summed on arrival."""
-        return self.behaviour is not None and self.behaviour.options.colludes
+        return self.behavior is not None and self.behavior.options.colludes
 
     def colluded(self, server: FederatedServer, reports: Report) -> Report:
         """Return the reports of a step after colluding attackers, who see all of them, have replaced their own.
@@ -130,7 +130,7 @@ class SimulatedClients:
         Raises:
             ConfigurationError: if an attack evaluates an aggregation that remembers updates.
         """
-        if self.behaviour is None or not len(reports):
+        if self.behavior is None or not len(reports):
             return reports
         aggregation, federation = self.algorithm.aggregation, server.federation
         state = server.state.slots["aggregation"]
@@ -138,13 +138,13 @@ class SimulatedClients:
         def direction(tried: Report) -> torch.Tensor:
             if mutated_rows(aggregation, tried, state) != {}:
                 raise ConfigurationError(
-                    f"behaviour: {type(aggregation).__name__} keeps the updates of every client, and trying an attack "
+                    f"behavior: {type(aggregation).__name__} keeps the updates of every client, and trying an attack "
                     "would change its memory: use another attack than WorstCase"
                 )
             even = torch.full((len(tried),), 1.0 / len(tried), dtype=torch.float64, device=federation.device)
             return aggregation.apply(even, tried, state, federation)[0]
 
-        return self.behaviour.colluded(reports, direction)
+        return self.behavior.colluded(reports, direction)
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Steps[Report]:
         """Have the tasks of a batch trained, chunk by chunk, and return their reports.
@@ -165,7 +165,7 @@ class SimulatedClients:
                 report, memory = yield Assignment(self, clients, coordinator.task(batch, rows[chunk]))
                 if batch.phase != "measure":
                     self.memory.scatter(clients, memory)
-                report = report if self.behaviour is None else self._limits.screened(self.behaviour.sent(report))
+                report = report if self.behavior is None else self._limits.screened(self.behavior.sent(report))
                 buffer.add(report.take(np.arange(0)) if is_empty else report)
             if batch.phase != "measure":
                 share_memory(self.memory, batch.clients[rows], coordinator.server.federation.device)

@@ -127,4 +127,4 @@ def _work_of(workers: SimulatedClients) -> Hashable:
         hash(work)
     except TypeError:
         return None
-    return work if objective.engine == "vectorised" and work[0] is not None else None
+    return work if objective.engine == "vectorized" and work[0] is not None else None

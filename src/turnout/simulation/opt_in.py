@@ -19,7 +19,7 @@ from turnout.core.types import State, Task
 from turnout.data.shards import Shards
 from turnout.evaluation.appeal import appeal_figures, content
 from turnout.population.availability import BoundAvailability
-from turnout.population.behaviour.opting import Pool
+from turnout.population.behavior.opting import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores
 from turnout.simulation.metrics import Judge, PresentModels, trying

@@ -54,13 +54,13 @@ class Simulation:
         self._steps_lost = 0
         build, algorithm = Builder(experiment), experiment.algorithm
         self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
-        self.availability, self.speed, self.behaviour = build.population()
-        self.workspace = workspace_of(experiment, self.behaviour)
+        self.availability, self.speed, self.behavior = build.population()
+        self.workspace = workspace_of(experiment, self.behavior)
         self.objective, self.description = self.workspace.objective, describe(experiment)
         federation, params, self.memory = build.federation(self.objective, self.availability)
         self.models = PresentModels(params, self.memory, algorithm.personal)
-        self.judge, self.opt_in = build.evaluation(self.workspace, self.models, self.behaviour)
-        workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
+        self.judge, self.opt_in = build.evaluation(self.workspace, self.models, self.behavior)
+        workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behavior)
         self._try(workers, params)
         self.pool = CandidatePool(self.availability, self.opt_in, experiment.seed)
         scheduler, choice = build.scheduler(self.availability, self.pool)
@@ -178,8 +178,8 @@ class Simulation:
         }
         if server.influence is not None:
             columns |= server.influence.columns()
-        if self.behaviour is not None:
-            columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
+        if self.behavior is not None:
+            columns["byzantine"] = self.behavior.attackers.astype(np.int64)
         self.recorder.set_clients(data.num_clients, **columns)
         if self.recorder.published.data:
             self.history.predictions = self.judge.predictions(self.experiment)

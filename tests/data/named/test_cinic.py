@@ -21,7 +21,7 @@ def folder(tmp_path):
     return root
 
 
-def colours(x):
+def colors(x):
     """Return the colors of images that have one each."""
     assert (x == x[:, :, :1, :1]).all()
     return x[:, :, 0, 0].tolist()
@@ -31,18 +31,18 @@ def test_classes_are_those_of_cifar10_in_its_order(folder):
     for place in (folder, folder.parent):
         source = cinic10(place)
         assert source.y.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-        assert colours(source.x) == [[0, 0, 0], [0, 0, 1], *([0, label, 0] for label in range(1, 10))]
+        assert colors(source.x) == [[0, 0, 0], [0, 0, 1], *([0, label, 0] for label in range(1, 10))]
         assert source.test_x is not None
         assert source.test_y is not None
         assert source.test_y.tolist() == list(range(10))
-        assert colours(source.test_x) == [[2, label, 0] for label in range(10)]
+        assert colors(source.test_x) == [[2, label, 0] for label in range(10)]
         assert (source.x.dtype, tuple(source.x.shape)) == (torch.uint8, (11, 3, 32, 32))
 
 
 def test_valid_part_is_left_out_or_joins_the_training_examples(folder):
     both = cinic10(folder, valid=True)
     assert both.y.tolist() == [*cinic10(folder).y.tolist(), *range(10)]
-    assert colours(both.x[11:]) == [[1, label, 0] for label in range(10)]
+    assert colors(both.x[11:]) == [[1, label, 0] for label in range(10)]
     assert both.test_x is not None
     assert len(both.test_x) == 10
     assert both.recipe == {"source": "cinic10", "valid": True}
@@ -62,7 +62,7 @@ def test_missing_folders_are_named_with_the_remedy(folder):
 
 def test_gray_images_have_three_equal_colors(folder):
     Image.new("L", (32, 32), 77).save(folder / "train" / "cat" / "0.png")
-    assert colours(cinic10(folder).x)[4] == [77, 77, 77]
+    assert colors(cinic10(folder).x)[4] == [77, 77, 77]
 
 
 def test_image_of_another_size_is_refused(folder):

@@ -10,7 +10,7 @@ from turnout.data.directory import REMOTE
 from turnout.data.named.emnist import SPLITS, emnist, files_of
 from turnout.data.named.idx import MNIST, read_idx
 from turnout.data.partition import Iid
-from turnout.data.transforms import Normalise
+from turnout.data.transforms import Normalize
 
 from .test_idx import write
 
@@ -51,7 +51,7 @@ def test_images_are_upright_and_labels_start_at_zero(make, tmp_path, split):
 def test_pixels_are_normalized_by_training_images(make, tmp_path):
     train, _ = make("balanced")
     (normalize,) = emnist(tmp_path, split="balanced").transforms
-    assert isinstance(normalize, Normalise)
+    assert isinstance(normalize, Normalize)
     assert normalize.mean == (pytest.approx((train / 255).mean(), abs=5e-5),)
     assert normalize.std == (pytest.approx((train / 255).std(), abs=5e-5),)
 

@@ -10,7 +10,7 @@ import torch
 from turnout.core.checks import DataError
 from turnout.data.named.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist, read_idx
 from turnout.data.partition import PowerLaw
-from turnout.data.transforms import Normalise
+from turnout.data.transforms import Normalize
 
 CODES = {"uint8": 0x08, "int32": 0x0C}
 
@@ -109,12 +109,12 @@ def test_mnist_is_not_mistaken_for_fashion_mnist(folder, monkeypatch):
 def test_pixels_are_standardized_over_all_images(folder, tmp_path):
     gray = np.concatenate([read_idx(folder / MNIST.files[i], MNIST, ndim=3) for i in (0, 2)]).astype(np.float64)
     expected = (gray - gray.mean(axis=0)) / (gray.std(axis=0) + 0.001)
-    source = mnist(tmp_path, standardise=True)
+    source = mnist(tmp_path, standardize=True)
     assert source.test_x is not None
     ours = torch.cat([source.x, source.test_x]).squeeze(1).numpy()
     np.testing.assert_allclose(ours, expected, atol=1e-4)
     assert source.transforms == ()
-    assert source.recipe == {"source": "mnist", "standardise": True}
+    assert source.recipe == {"source": "mnist", "standardize": True}
 
 
 real_mnist = pytest.mark.skipif(MNIST.find() is None, reason="MNIST is not here: set TURNOUT_DATA")
@@ -122,7 +122,7 @@ real_mnist = pytest.mark.skipif(MNIST.find() is None, reason="MNIST is not here:
 
 @real_mnist
 def test_federation_of_fedprox_and_folb():
-    source = mnist(standardise=True)
+    source = mnist(standardize=True)
     data = source.split(PowerLaw(), 1000, seed=1, official_test="pool", test_fraction=0, client_test_fraction=0.1)
     assert data.client_test is not None
     held = data.label_counts() + data.client_test.label_counts(10)
@@ -145,7 +145,7 @@ def test_downloaded_mnist_loads():
     assert torch.bincount(source.y).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert torch.bincount(source.test_y).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     assert (source.x.mean().item(), source.x.std().item()) == pytest.approx((0.1307, 0.3081), abs=5e-5)
-    assert source.transforms == (Normalise((0.1307,), (0.3081,)),)
+    assert source.transforms == (Normalize((0.1307,), (0.3081,)),)
 
 
 @pytest.mark.skipif(FASHION_MNIST.find() is None, reason="Fashion-MNIST is not here: set TURNOUT_DATA")
@@ -155,4 +155,4 @@ def test_downloaded_fashion_mnist_loads():
     assert torch.bincount(source.y).tolist() == [6000] * 10
     assert torch.bincount(source.test_y).tolist() == [1000] * 10
     assert (source.x.mean().item(), source.x.std().item()) == pytest.approx((0.2860, 0.3530), abs=5e-5)
-    assert source.transforms == (Normalise((0.2860,), (0.3530,)),)
+    assert source.transforms == (Normalize((0.2860,), (0.3530,)),)

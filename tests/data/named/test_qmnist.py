@@ -62,9 +62,9 @@ def test_too_few_rows_are_refused(directory):
 
 
 def test_pixels_can_be_standardized(directory):
-    source = mnist_by_writer(directory, standardise=True)
-    assert torch.equal(source.x, mnist(directory, standardise=True).x)
-    assert source.recipe == {"source": "mnist_by_writer", "standardise": True}
+    source = mnist_by_writer(directory, standardize=True)
+    assert torch.equal(source.x, mnist(directory, standardize=True).x)
+    assert source.recipe == {"source": "mnist_by_writer", "standardize": True}
     assert source.client_names == mnist_by_writer(directory).client_names
 
 

@@ -133,7 +133,7 @@ def test_sequences_and_averages_train_with_their_models(directory):
             )
             .run()
             .history
-            for engine in ("vectorised", "one_by_one")
+            for engine in ("vectorized", "one_by_one")
         }
         losses = [history.final("test_loss") for history in histories.values()]
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -139,7 +139,7 @@ def test_number_of_traces_is_bounded(monkeypatch):
 )
 def test_layers_of_every_kind_are_replayed_bit_for_bit(make, masked, monkeypatch):
     module, x = make()
-    objective = Objective(module, engine="vectorised")
+    objective = Objective(module, engine="vectorized")
     params = objective.initial + 0.1 * torch.randn(3, objective.layout.num_params)
     mask = torch.tensor([[1.0, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 0]]) if masked else None
     arguments = (params, x, torch.randint(5, (3, 4)), mask, torch.arange(3))
@@ -277,7 +277,7 @@ def test_unused_layer_is_supported(monkeypatch):
             return self.used(x)
 
     torch.manual_seed(0)
-    objective = Objective(Partly(), engine="vectorised")
+    objective = Objective(Partly(), engine="vectorized")
     step, state = LocalStep(objective, (), steepest, (), HeavyBall()), {}
     x, y, lr = torch.randn(20, 3), torch.randint(2, (20,)), torch.full((6, 4, 1), 0.1)
     params = objective.initial.repeat(4, 1)

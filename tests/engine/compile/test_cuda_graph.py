@@ -371,7 +371,7 @@ def trained(algorithm=fedavg, **options):
     """Run eight rounds of clients with different numbers of steps."""
     local = Sgd(lr=0.2, steps=None, epochs=1, batch_size=8, momentum=0.5)
     run = Experiment(
-        classification(), models.Mlp(hidden=(8,)), algorithm(local), rounds=8, engine="vectorised", **options
+        classification(), models.Mlp(hidden=(8,)), algorithm(local), rounds=8, engine="vectorized", **options
     )
     simulation = Simulation(run)
     for _ in range(run.rounds):

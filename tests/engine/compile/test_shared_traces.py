@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
 def gradients(module, loss=cross_entropy, **more):
     """Gradients of some clients, five times over, and how often Python called the model for the last four."""
-    objective = Objective(module, loss, engine="vectorised", **more)
+    objective = Objective(module, loss, engine="vectorized", **more)
     torch.manual_seed(1)
     params = objective.initial + torch.randn(5, objective.layout.num_params)
     x, y = torch.randn(5, 6, 3), torch.randint(3, (5, 6))

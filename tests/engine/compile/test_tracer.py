@@ -20,12 +20,12 @@ def calls(graph):
 
 @pytest.mark.parametrize(
     ("make", "engine"),
-    [(convolution, "vectorised"), (normalized, "vectorised"), (recurrent, "vectorised"), (normalized, "one_by_one")],
+    [(convolution, "vectorized"), (normalized, "vectorized"), (recurrent, "vectorized"), (normalized, "one_by_one")],
 )
 def test_operations_equal_those_of_torchs_tracer(make, engine):
     module, x = make()
     objective, y = Objective(module, engine=engine), torch.randint(5, (3, 4))
-    params, clients = objective.initial.repeat(3, 1), slice(None) if engine == "vectorised" else slice(1)
+    params, clients = objective.initial.repeat(3, 1), slice(None) if engine == "vectorized" else slice(1)
 
     def gradient(params, x, keys):
         return objective.gradient(params[clients], x[clients], y[clients], None, keys[clients], replay=False)

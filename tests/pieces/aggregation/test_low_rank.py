@@ -107,7 +107,7 @@ def test_overflowing_step_leaves_frozen_weights_unchanged(aggregation):
         assert torch.equal(algorithm.shared(after)[name], value)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_traced_steps_use_updated_frozen_weights(engine):
     """Compare gradients of replayed steps with plain calls, also after a change of the frozen weights."""
     objective = Objective(adapted(10, 6), engine=engine, offsets=True)
@@ -124,7 +124,7 @@ def test_traced_steps_use_updated_frozen_weights(engine):
         expected = plain.gradient(params, x, y, None, key, replay=False)
         assert torch.equal(losses, expected[0])
         assert torch.equal(gradients, expected[1])
-    if engine == "vectorised":
+    if engine == "vectorized":
         assert sum(objective.backends.values()) >= 1
 
 

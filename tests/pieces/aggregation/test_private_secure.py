@@ -232,6 +232,6 @@ def test_sampling_is_refused_with_drop_outs():
             population=to.Population(
                 to.availability.Everyone(),
                 speed=to.speed.Speed(compute=to.delay.Constant(1.0)),
-                dropout=to.behaviour.Dropout(0.1),
+                dropout=to.behavior.Dropout(0.1),
             ),
         )

@@ -29,13 +29,13 @@ from turnout import (
 from turnout.base.server_step import server_step
 from turnout.pieces.aggregation import (
     Bucketing,
-    CentredClipping,
+    CenteredClipping,
     GeometricMedian,
     Krum,
     Median,
     MinimumDiameter,
     MultiKrum,
-    NearestNeighbours,
+    NearestNeighbors,
     TrimmedMean,
 )
 from turnout.pieces.aggregation.krum import scores
@@ -49,12 +49,12 @@ OURS = {
     "krum": Krum(SHARE),
     "multi_krum": MultiKrum(SHARE, selected=7),
     "geometric_median": GeometricMedian(iterations=3, smoothing=0.1),
-    "centred_clipping": CentredClipping(radius=2.0, iterations=3),
+    "centered_clipping": CenteredClipping(radius=2.0, iterations=3),
     "minimum_diameter": MinimumDiameter(SHARE),
-    "nnm, trimmed_mean": TrimmedMean(SHARE, NearestNeighbours()),
-    "nnm, krum": Krum(SHARE, NearestNeighbours()),
-    "nnm, geometric_median": GeometricMedian(SHARE, NearestNeighbours(), iterations=3, smoothing=0.1),
-    "nnm, centred_clipping": CentredClipping(SHARE, NearestNeighbours(), radius=2.0, iterations=3),
+    "nnm, trimmed_mean": TrimmedMean(SHARE, NearestNeighbors()),
+    "nnm, krum": Krum(SHARE, NearestNeighbors()),
+    "nnm, geometric_median": GeometricMedian(SHARE, NearestNeighbors(), iterations=3, smoothing=0.1),
+    "nnm, centered_clipping": CenteredClipping(SHARE, NearestNeighbors(), radius=2.0, iterations=3),
 }
 ALL = [
     Median(),
@@ -62,10 +62,10 @@ ALL = [
     Krum(0.3),
     MultiKrum(0.3),
     GeometricMedian(0.3),
-    CentredClipping(0.3),
+    CenteredClipping(0.3),
     MinimumDiameter(0.3),
 ]
-EVERY = [replace(rule, mixing=mixing) for rule in ALL for mixing in (None, NearestNeighbours(), Bucketing())]
+EVERY = [replace(rule, mixing=mixing) for rule in ALL for mixing in (None, NearestNeighbors(), Bucketing())]
 
 
 def estimate(rule, x, weights=None):
@@ -93,7 +93,7 @@ def test_weights_scale_updates_and_order_is_irrelevant(rule):
         np.testing.assert_allclose(found, estimate(rule, x[order], w[order]), atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in EVERY if not isinstance(rule, CentredClipping)], ids=str)
+@pytest.mark.parametrize("rule", [rule for rule in EVERY if not isinstance(rule, CenteredClipping)], ids=str)
 def test_equal_honest_updates_are_returned_for_any_attack(rule):
     """Two attackers of nine; a bucket of two with an attacker counts as an attacker."""
     rng = np.random.default_rng(5)
@@ -135,7 +135,7 @@ def test_small_cohorts_are_aggregated(rule, count):
     x = np.random.default_rng(count).normal(size=(count, 3))
     found = estimate(replace(rule, fraction=0.2), x)
     if count == 1:
-        shortened = min(1.0, 1.0 / np.linalg.norm(x[0])) if isinstance(rule, CentredClipping) else 1.0
+        shortened = min(1.0, 1.0 / np.linalg.norm(x[0])) if isinstance(rule, CenteredClipping) else 1.0
         np.testing.assert_allclose(found, shortened * x[0], rtol=1e-6)
     assert np.isfinite(found).all()
 
@@ -162,7 +162,7 @@ def test_buckets_differ_between_rounds_and_contain_every_client_once():
 
 
 def test_centered_clipping_starts_from_its_last_direction():
-    algorithm, known = average_participating(also=(CentredClipping(radius=0.5),)), federation(4, 3)
+    algorithm, known = average_participating(also=(CenteredClipping(radius=0.5),)), federation(4, 3)
     state = algorithm.init(torch.zeros(3).double(), known)
     one = report([0, 1], torch.tensor([[3.0, 0, 0], [3.0, 0, 0]]).double())
     moves = []
@@ -180,8 +180,8 @@ def test_centered_clipping_starts_from_its_last_direction():
         (lambda: MultiKrum(selected=0), r"selected: got 0, needed"),
         (lambda: GeometricMedian(iterations=0), r"iterations: got 0"),
         (lambda: GeometricMedian(smoothing=0.0), r"smoothing: got 0.0"),
-        (lambda: CentredClipping(radius=-1.0), r"radius: got -1.0"),
-        (lambda: CentredClipping(iterations=0), r"iterations: got 0"),
+        (lambda: CenteredClipping(radius=-1.0), r"radius: got -1.0"),
+        (lambda: CenteredClipping(iterations=0), r"iterations: got 0"),
         (lambda: Bucketing(0), r"size: got 0"),
         (lambda: scaffold(also=(Krum(),)), "Krum protects the mean of updates, and the server also sums control variates"),
         (lambda: fednu(also=(Median(),)), "Median requires that most reports are honest, and ByAlignment chooses the cohort"),

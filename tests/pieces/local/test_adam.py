@@ -28,7 +28,7 @@ IDS = np.array([7, 1, 0])  # 64, 5 and 40 examples
 OPTIMIZERS = {Sgd: torch.optim.SGD, Adam: torch.optim.Adam, AdamW: torch.optim.AdamW}
 
 
-def clients_of(engine: Any = "vectorised", ids=IDS):
+def clients_of(engine: Any = "vectorized", ids=IDS):
     module = MODEL.build((16,), 4).double()
     return Clients(ids, ids, DATA.train, Objective(module, engine=engine))
 
@@ -108,7 +108,7 @@ SOLVERS = {
 }
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_equals_torchs_optimizer_for_each_client(name, engine):
     local, clients = SOLVERS[name], clients_of(engine)

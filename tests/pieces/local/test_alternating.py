@@ -37,7 +37,7 @@ class Adapted(nn.Module):
         return self.head(torch.tanh(self.base(x) + 2.0 * x @ self.lora_A.T @ self.lora_B.T))
 
 
-def products(frozen=(), also: tuple[Any, ...] = (), version=0, engine: Any = "vectorised", local=None):
+def products(frozen=(), also: tuple[Any, ...] = (), version=0, engine: Any = "vectorized", local=None):
     """The product of the averaged factors, the average of the products, and by how far every client's head moved."""
     module = Adapted(frozen).double()
     objective = Objective(module, engine=engine)
@@ -58,7 +58,7 @@ def products(frozen=(), also: tuple[Any, ...] = (), version=0, engine: Any = "ve
     return product(after), each.mean(dim=0), float(head)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("version", [0, 1])
 def test_alternating_factors_average_exactly(version, engine):
     of_means, mean, head = products(also=(Alternating(("lora_B", "lora_A")),), version=version, engine=engine)

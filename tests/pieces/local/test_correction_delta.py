@@ -85,7 +85,7 @@ def by_torch(momentum):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("traced", [True, False])
 def test_feddyn_equals_plain_torch(momentum, engine, traced):
     local = Sgd(lr=LR, steps=STEPS, batch_size=BATCH, momentum=momentum)
@@ -119,7 +119,7 @@ class Came(Correction):
 def test_memory_uses_final_parameters_for_unequal_numbers_of_steps():
     data = classification(features=4, classes=3, dtype=torch.float64)
     algorithm = compose(Sgd(lr=LR, steps=UniformWork(1, 5), batch_size=BATCH), Came())
-    run = Simulation(Experiment(data, model(), algorithm, rounds=1, engine="vectorised"))
+    run = Simulation(Experiment(data, model(), algorithm, rounds=1, engine="vectorized"))
     report = train(run, np.arange(N))
     assert len(set(report.num_steps.tolist())) > 1
     torch.testing.assert_close(run.memory.gather(np.arange(N))["came"], report.delta, rtol=0, atol=0)

@@ -89,7 +89,7 @@ def data(number=30, smallest=1):
 
 def simulation(algorithm, population=None, rounds=6, **more):
     population = population or to.Population(availability=to.availability.Bernoulli(mean=0.3))
-    more = {"data": data(), "model": to.models.Mlp(hidden=(5,)), "engine": "vectorised", **more}
+    more = {"data": data(), "model": to.models.Mlp(hidden=(5,)), "engine": "vectorized", **more}
     return Simulation(
         to.Experiment(algorithm=algorithm, population=population, rounds=rounds, evaluate_every=100, **more)
     )

@@ -21,7 +21,7 @@ def simulation(local, also=()):
     data = to.data.digits().split(to.partition.Dirichlet(alpha=0.5), num_clients=8)
     algorithm = to.average_participating(local, also=(to.selection.Uniform(5), *also))
     model = to.models.Mlp(hidden=(9,))
-    return Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, rounds=3, engine="vectorised"))
+    return Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, rounds=3, engine="vectorized"))
 
 
 def model_after(run):

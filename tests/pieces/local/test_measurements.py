@@ -21,7 +21,7 @@ ALL = (StartLoss(), StartGradient(), GradientNorm(), Inexactness())
 MODEL = models.Mlp(hidden=(7,))
 
 
-def clients_of(data, ids, engine: Engine = "vectorised", model=MODEL):
+def clients_of(data, ids, engine: Engine = "vectorized", model=MODEL):
     ids = np.asarray(ids)
     return Clients(ids, ids, data.train, Objective(model.build((16,), 4), engine=engine))
 
@@ -39,7 +39,7 @@ def gradient_of(module, x, y):
     return torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_measurements_equal_loss_gradient_and_norm(tiny, engine):
     ids = [7, 1, 0]
     seen = stepped(tiny, ids, *ALL, engine=engine).seen

@@ -58,7 +58,7 @@ def test_supports_momentum_and_dropout(hessian):
     algorithm = average_participating(Meta.of(rough, 0.1, hessian))
     one, other = (
         everyone(Simulation(Experiment(DATA, model, algorithm, engine=engine)))
-        for engine in ("vectorised", "one_by_one")
+        for engine in ("vectorized", "one_by_one")
     )
     assert torch.isfinite(one.updates.gathered()).all()
     torch.testing.assert_close(other.delta, one.delta, rtol=1e-3, atol=1e-5)

@@ -66,7 +66,7 @@ def test_noise_differs_by_client_step_round_and_seed(tiny):
     assert alike.abs().max() < 6 / math.sqrt(SHARED)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_noise_does_not_depend_on_other_clients(tiny, engine):
     """Also for unequal numbers of steps."""
     local = Sgd(lr=0.1, steps=UniformWork(1, 5), batch_size=8)

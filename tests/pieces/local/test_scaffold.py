@@ -108,7 +108,7 @@ CHAINS = {
 
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [*((name, "vectorised") for name in CHAINS), ("plain", "one_by_one"), ("option I", "one_by_one")],
+    [*((name, "vectorized") for name in CHAINS), ("plain", "one_by_one"), ("option I", "one_by_one")],
 )
 def test_c_equals_the_mean_of_all_c_k_after_every_round(tiny, name, engine):
     local = Sgd(lr=0.2, steps=UniformWork(1, 6), batch_size=8, momentum=0.3)

@@ -57,7 +57,7 @@ def by_torch(local, data, k, lr, steps, done=0, version=0):
     return torch.cat([p.detach().reshape(-1) for p in module.parameters()]) - start, np.mean(losses)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize(
     "options",
     [

@@ -34,7 +34,7 @@ class Noise(Transform):
         return x + uniform(keys).to(x.dtype)[:, None]
 
 
-def run(local, *pieces, ids: Sequence[int] = range(8), engine: Engine = "vectorised", done=0, **options):
+def run(local, *pieces, ids: Sequence[int] = range(8), engine: Engine = "vectorized", done=0, **options):
     """The report, and for each gradient of a client that was computed whether it was one of training."""
     numbers = np.asarray(ids)
     objective = Objective(options.get("model", models.Mlp(hidden=(7,))).build((16,), 4), engine=engine)
@@ -60,7 +60,7 @@ def assert_equal_but_for_rounding(one, other):
     torch.testing.assert_close(one.seen["loss"], other.seen["loss"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("measured", [StartGradient(), GradientNorm()])
 @pytest.mark.parametrize(
     "options",

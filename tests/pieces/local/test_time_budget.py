@@ -88,7 +88,7 @@ def test_invalid_options_raise(options, message):
         TimeBudget(**options)
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 @pytest.mark.parametrize("name", ["fedavg", "folb", "scaffold", "mifa"])
 def test_round_without_steps_leaves_the_model_unchanged(name, engine, tiny):
     local = to.Sgd(steps=TimeBudget(seconds=1.0))

@@ -153,7 +153,7 @@ class Wiretap(Guard):
         return report
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
     """Neither in messages of either direction nor in the state or checkpoint of the server."""
     Wiretap.seen.clear()
@@ -204,7 +204,7 @@ def test_personal_part_starts_from_the_first_model_and_persists(tiny):
     assert (own(simulation)[1] - own(simulation)[4]).norm() > 0.01
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("engine", ["vectorized", "one_by_one"])
 def test_shared_and_personal_parts_form_one_ordinary_update(tiny, engine):
     """One client, one round."""
     personal, whole = simulation_of(tiny, Personal(), engine=engine), simulation_of(tiny, engine=engine)

@@ -46,7 +46,7 @@ def found():
 def test_figures_are_complete_and_plain(found):
     assert found.keys() >= PEERS
     assert json.loads(json.dumps(found)) == found
-    assert found["engine"] == "vectorised"
+    assert found["engine"] == "vectorized"
     assert found["engine_reason"]
     assert found["parameters"] == 17 * 4
 
@@ -98,8 +98,8 @@ def test_the_share_of_the_machine_is_the_time_that_the_operations_would_take(mon
     assert (found["matrix_gflops"], found["convolution_gflops"]) == (0.2, 0.1)
     assert found["fraction_of_machine"] == pytest.approx(found["gflops"] / 0.2, abs=3e-3)
     speeds = found["client_updates_per_s_by_engine"]
-    assert list(speeds) == ["vectorised", "one_by_one"]
-    assert speeds["vectorised"] == found["client_updates_per_s"]
+    assert list(speeds) == ["vectorized", "one_by_one"]
+    assert speeds["vectorized"] == found["client_updates_per_s"]
     assert speeds["one_by_one"] > 0
 
 
@@ -109,8 +109,8 @@ def test_engine_that_cannot_compute_the_model_has_no_speed(monkeypatch):
     module = nn.Sequential(nn.Unflatten(1, (4, 4)), nn.RNN(4, 4, batch_first=True), Last())
     speeds = measure(experiment(model=module, rounds=2))["client_updates_per_s_by_engine"]
     assert speeds["one_by_one"] > 0
-    assert speeds["vectorised"] is None
-    assert "client_updates_per_s_by_engine" not in measure(experiment(engine="vectorised", rounds=2))
+    assert speeds["vectorized"] is None
+    assert "client_updates_per_s_by_engine" not in measure(experiment(engine="vectorized", rounds=2))
 
 
 class Last(nn.Module):

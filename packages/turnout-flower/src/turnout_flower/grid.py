@@ -120,8 +120,8 @@ class GridServer:
         """Enroll new nodes, and record which nodes connected or disconnected."""
         before, self._nodes = {*self._nodes, *self.driver.present()}, {}
         for node in sorted(self._grid.get_node_ids()):
-            if (client := self._service.enrolment.client_of(f"node {node}")) is None:
-                self._service.enrol(f"node {node}", name=str(node))
+            if (client := self._service.enrollment.client_of(f"node {node}")) is None:
+                self._service.enroll(f"node {node}", name=str(node))
             elif self._retry_at.get(client, 0.0) <= self._service.clock():
                 self._nodes[client] = node
                 # An endless lease, because the grid knows which nodes are connected.

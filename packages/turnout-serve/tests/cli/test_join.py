@@ -52,7 +52,7 @@ def test_serve_and_join_suffice(number, settings, tmp_path):
 
 def test_client_log_is_shown(turnout, tmp_path):
     lines = [
-        {"time": "2026-01-01T00:00:00.000+00:00", "what": "enrolment", "bytes": 20, "name": "mine", "code": True},
+        {"time": "2026-01-01T00:00:00.000+00:00", "what": "enrollment", "bytes": 20, "name": "mine", "code": True},
         {"time": "2026-01-01T00:00:01.000+00:00", "what": "report", "task": 3, "phase": "train", "version": 7, "bytes": 4000,
          "norm": 1.25, "examples": 30, "scalars": ["num_examples", "loss"], "tensors": ["delta"], "guards": ["Clip"],
          "masked": False, "noised": False, "again": True},

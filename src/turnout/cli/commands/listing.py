@@ -35,7 +35,7 @@ USAGE: Mapping[str, str] = {
     "solvers": "local.solver=NAME local.OPTION=VALUE",
     "schedules": "local.lr='{kind=\"NAME\", OPTION=VALUE}'",
     "requirements": "population.requirement='{kind=\"NAME\", OPTION=VALUE}'",
-    "behaviours": "population.behaviour='{kind=\"NAME\", OPTION=VALUE}'",
+    "behaviors": "population.behavior='{kind=\"NAME\", OPTION=VALUE}'",
     "speeds": "population.speed='{kind=\"NAME\", OPTION=VALUE}'",
     "delays": "population.speed.compute='{kind=\"NAME\", OPTION=VALUE}'",
     "correlations": "aggregation.correlation='{kind=\"NAME\", OPTION=VALUE}'",

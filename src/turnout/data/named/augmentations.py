@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from turnout.data.named.color import AdjustSharpness, ColorJitter, Equalize, Posterize
-from turnout.data.transforms import Normalise, RandomCrop, RandomHorizontalFlip, Transform
+from turnout.data.transforms import Normalize, RandomCrop, RandomHorizontalFlip, Transform
 from turnout.data.transforms.pipeline import AUGMENTATIONS
 
-_NORMALIZE = Normalise(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+_NORMALIZE = Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
 
 
 def cifar_augmentation() -> tuple[Transform, ...]:
@@ -33,9 +33,9 @@ def cinic10_augmentation() -> tuple[Transform, ...]:
 
     Example:
         >>> [type(transform).__name__ for transform in cinic10_augmentation()]
-        ['Normalise', 'RandomCrop', 'RandomHorizontalFlip']
+        ['Normalize', 'RandomCrop', 'RandomHorizontalFlip']
     """
-    normalize = Normalise(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
+    normalize = Normalize(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
     return (normalize, RandomCrop(32, padding=4), RandomHorizontalFlip())
 
 
@@ -44,9 +44,9 @@ def svhn_augmentation() -> tuple[Transform, ...]:
 
     Example:
         >>> [type(transform).__name__ for transform in svhn_augmentation()]
-        ['Normalise', 'RandomCrop']
+        ['Normalize', 'RandomCrop']
     """
-    return (Normalise(mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970)), RandomCrop(32, padding=4))
+    return (Normalize(mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970)), RandomCrop(32, padding=4))
 
 
 AUGMENTATIONS.register(cifar_augmentation, "cifar")

@@ -16,7 +16,7 @@ from turnout.data.directory import Place, declare
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source
-from turnout.data.transforms import Normalise
+from turnout.data.transforms import Normalize
 
 _PIXELS = 3 * 32 * 32
 
@@ -77,7 +77,7 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
-    normalize = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    normalize = Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
     return _source(_OF_10, directory, "labels", normalize, {"source": "cifar10"})
 
 
@@ -100,12 +100,12 @@ def cifar100(directory: str | os.PathLike[str] | None = None, *, labels: LabelSe
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
     key = f"{known_name('labels', labels, ('fine', 'coarse'))}_labels"
-    normalize = Normalise((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+    normalize = Normalize((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
     return _source(_OF_100, directory, key, normalize, {"source": "cifar100", "labels": labels})
 
 
 def _source(
-    form: _Form, directory: str | os.PathLike[str] | None, key: str, normalize: Normalise, recipe: dict[str, object]
+    form: _Form, directory: str | os.PathLike[str] | None, key: str, normalize: Normalize, recipe: dict[str, object]
 ) -> Source:
     """Read all files of a data set, with one of its labels."""
     folder = form.place.locate(directory)

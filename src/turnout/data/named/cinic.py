@@ -13,7 +13,7 @@ from turnout.core.checks import DataError
 from turnout.data.directory import Place, declare
 from turnout.data.images import decoded
 from turnout.data.source import SOURCES, Source
-from turnout.data.transforms import Normalise
+from turnout.data.transforms import Normalize
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """The folders of classes, in the order of CIFAR-10."""
@@ -53,7 +53,7 @@ def cinic10(directory: str | os.PathLike[str] | None = None, *, valid: bool = Fa
     folder = CINIC10.locate(directory)
     x, y = _read([folder / "train", *([folder / "valid"] if valid else [])])
     test_x, test_y = _read([folder / "test"])
-    normalize = Normalise((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
+    normalize = Normalize((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
     recipe = {"source": "cinic10", "valid": valid}
     return Source("cinic10", x, y, 10, test_x, test_y, transforms=(normalize,), recipe=recipe)
 

@@ -11,7 +11,7 @@ from turnout.core.checks import known_name
 from turnout.data.directory import Place, declare
 from turnout.data.named.idx import read_pair
 from turnout.data.source import SOURCES, Source
-from turnout.data.transforms import Normalise
+from turnout.data.transforms import Normalize
 
 SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 """The number of classes of each split."""
@@ -72,5 +72,5 @@ def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "b
     std = float((share @ (levels - mean).square()).sqrt())
     return Source(
         "emnist", x, y, num_classes, test_x, test_y,
-        transforms=(Normalise((round(mean, 4),), (round(std, 4),)),), recipe={"source": "emnist", "split": split},
+        transforms=(Normalize((round(mean, 4),), (round(std, 4),)),), recipe={"source": "emnist", "split": split},
     )  # fmt: skip

@@ -14,8 +14,8 @@ import torch
 from turnout.data.directory import Place, declare
 from turnout.data.reading import UNPACKING_ERRORS, most_bytes, open_unpacked, too_large
 from turnout.data.source import SOURCES, Source
-from turnout.data.standardise import standardised
-from turnout.data.transforms import Normalise
+from turnout.data.standardize import standardized
+from turnout.data.transforms import Normalize
 
 # Train images, train labels, test images, test labels.
 _FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
@@ -32,7 +32,7 @@ _TYPES = {0x08: ">u1", 0x0C: ">i4"}
 
 
 @SOURCES.register
-def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
+def mnist(directory: str | os.PathLike[str] | None = None, *, standardize: bool = False) -> Source:
     """MNIST: 60,000 + 10,000 handwritten digits of 28x28 gray pixels, 10 classes.
 
     Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalizes by mean 0.1307 and standard
@@ -41,7 +41,7 @@ def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool 
 
     Args:
         directory: the data directory, or the folder of the files.
-        standardise: standardize each pixel over all 70,000 images in place of the transform, as FedProx and FOLB do:
+        standardize: standardize each pixel over all 70,000 images in place of the transform, as FedProx and FOLB do:
             (x - mean) / (std + 0.001) in gray levels of 0 to 255.
 
     Raises:
@@ -50,11 +50,11 @@ def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool 
     Reference: Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, "Gradient-based learning applied to document
     recognition", Proceedings of the IEEE 86(11), 1998.
     """
-    return _gray_images(MNIST, directory, Normalise((0.1307,), (0.3081,)), standardise)
+    return _gray_images(MNIST, directory, Normalize((0.1307,), (0.3081,)), standardize)
 
 
 @SOURCES.register
-def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
+def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardize: bool = False) -> Source:
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothes of 28x28 gray pixels, 10 classes.
 
     Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalizes by mean 0.2860 and standard
@@ -66,7 +66,7 @@ def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardis
     Reference: H. Xiao, K. Rasul and R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
     Learning Algorithms", arXiv:1708.07747, 2017.
     """
-    return _gray_images(FASHION_MNIST, directory, Normalise((0.2860,), (0.3530,)), standardise)
+    return _gray_images(FASHION_MNIST, directory, Normalize((0.2860,), (0.3530,)), standardize)
 
 
 def read_idx(path: Path, place: Place, *, ndim: int) -> np.ndarray:
@@ -109,14 +109,14 @@ def _read_idx(path: Path, file: gzip.GzipFile | io.BufferedReader, place: Place,
 
 
 def _gray_images(
-    place: Place, directory: str | os.PathLike[str] | None, normalize: Normalise, standardise: bool
+    place: Place, directory: str | os.PathLike[str] | None, normalize: Normalize, standardize: bool
 ) -> Source:
     folder = place.locate(directory)
     x, y = read_pair(folder / _FILES[0], folder / _FILES[1], place)
     test_x, test_y = read_pair(folder / _FILES[2], folder / _FILES[3], place)
     x, test_x = x.float().div_(255.0), test_x.float().div_(255.0)
     source = Source(place.name, x, y, 10, test_x, test_y, transforms=(normalize,), recipe={"source": place.name})
-    return standardised(source, epsilon=0.001 / 255.0) if standardise else source
+    return standardized(source, epsilon=0.001 / 255.0) if standardize else source
 
 
 def read_pair(

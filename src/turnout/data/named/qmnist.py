@@ -25,7 +25,7 @@ _CLASS, _WRITER, _COLUMNS = 0, 2, 8
 
 
 @SOURCES.register
-def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
+def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standardize: bool = False) -> Source:
     """MNIST with the writer of each digit as its natural client: 539 writers in training, 19 to 131 digits each.
 
     Images, labels, transform and options are those of `mnist`. The test images are by 297 other writers (no writer is in
@@ -38,7 +38,7 @@ def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standard
 
     Reference: C. Yadav and L. Bottou, "Cold Case: The Lost MNIST Digits", NeurIPS 2019.
     """
-    source = mnist(directory, standardise=standardise)
+    source = mnist(directory, standardize=standardize)
     assert source.test_y is not None  # MNIST has an official test split
     folder = QMNIST.locate(directory)
     writers = []

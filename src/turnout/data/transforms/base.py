@@ -73,5 +73,5 @@ def chosen(keys: torch.Tensor | None, number: int, probability: float) -> torch.
 def check_images(name: str, x: torch.Tensor, channels: tuple[int, ...] = ()) -> None:
     """Check that inputs are a batch of images, with one of the numbers of `channels` if there are any."""
     if x.ndim != 4 or (channels and x.shape[1] not in channels):
-        colours = f" with C = {' or '.join(map(str, channels))}" if channels else ""
-        raise DataError(f"{name} needs images [n, C, H, W]{colours}, got inputs of shape {list(x.shape)}")
+        colors = f" with C = {' or '.join(map(str, channels))}" if channels else ""
+        raise DataError(f"{name} needs images [n, C, H, W]{colors}, got inputs of shape {list(x.shape)}")

@@ -17,7 +17,7 @@ from turnout.data.transforms.base import Occasional, Transform, check_images, ke
 class RandomCrop(Transform):
     """Crop a random window of ``size x size`` pixels, after `padding` zeros on each side.
 
-    The offset of each sample is uniform over all windows in the image. After `Normalise`, zeros are the mean color, as in
+    The offset of each sample is uniform over all windows in the image. After `Normalize`, zeros are the mean color, as in
     FedAU's code.
 
     Attributes:

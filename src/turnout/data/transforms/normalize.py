@@ -12,7 +12,7 @@ from turnout.data.transforms.base import Transform
 
 
 @dataclass(frozen=True)
-class Normalise(Transform):
+class Normalize(Transform):
     """Shift and scale each channel, ``x <- (x - mean) / std``.
 
     Images of type uint8 are first divided by 255, so that mean and std are always on the scale [0, 1].

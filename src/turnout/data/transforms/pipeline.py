@@ -9,7 +9,7 @@ import torch
 from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
 from turnout.data.transforms.base import Transform, keys_of
-from turnout.data.transforms.normalize import Normalise
+from turnout.data.transforms.normalize import Normalize
 
 
 def apply_transforms(
@@ -77,8 +77,8 @@ def check_transforms(transforms: Sequence[Transform]) -> None:
             raise ConfigurationError(f"transforms: got {transform!r}, needed transforms{hint}")
         if normalized and transform.on_levels:
             name = type(transform).__name__
-            raise ConfigurationError(f"{name} works on colors in [0, 1] and stands behind Normalise: write it before")
-        normalized = normalized or isinstance(transform, Normalise)
+            raise ConfigurationError(f"{name} works on colors in [0, 1] and stands behind Normalize: write it before")
+        normalized = normalized or isinstance(transform, Normalize)
 
 
 AUGMENTATIONS = Family("augmentation", "augmentations", ("turnout.data.named",), returns=tuple)

@@ -3,7 +3,7 @@
 from turnout.core.registry import lookup as _lookup
 from turnout.pieces.aggregation.aced import Aced as Aced
 from turnout.pieces.aggregation.area import Area as Area
-from turnout.pieces.aggregation.centred_clipping import CentredClipping as CentredClipping
+from turnout.pieces.aggregation.centered_clipping import CenteredClipping as CenteredClipping
 from turnout.pieces.aggregation.feddyn import FedDyn as FedDyn
 from turnout.pieces.aggregation.fedex_lora import FedexLora as FedexLora
 from turnout.pieces.aggregation.fedstale import FedStale as FedStale
@@ -19,7 +19,7 @@ from turnout.pieces.aggregation.median import Median as Median
 from turnout.pieces.aggregation.mifa import Mifa as Mifa
 from turnout.pieces.aggregation.minimum_diameter import MinimumDiameter as MinimumDiameter
 from turnout.pieces.aggregation.mixing import Bucketing as Bucketing
-from turnout.pieces.aggregation.mixing import NearestNeighbours as NearestNeighbours
+from turnout.pieces.aggregation.mixing import NearestNeighbors as NearestNeighbors
 from turnout.pieces.aggregation.models import WeightedModels as WeightedModels
 from turnout.pieces.aggregation.private_sum import PrivateSum as PrivateSum
 from turnout.pieces.aggregation.raflora import RaFlora as RaFlora

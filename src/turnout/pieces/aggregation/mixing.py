@@ -35,7 +35,7 @@ class Mixing(Registered, ABC):
 
 
 @dataclass(frozen=True)
-class NearestNeighbours(Mixing, name="nearest_neighbours"):
+class NearestNeighbors(Mixing, name="nearest_neighbors"):
     """Replace every vector by the mean of its nearest neighbors, itself included (NNM).
 
     The mean is over the B - f vectors nearest to it, where B is the number of reports and f the maximum number of
@@ -45,7 +45,7 @@ class NearestNeighbours(Mixing, name="nearest_neighbours"):
     Example:
         >>> from turnout.base.trial import aggregate, report
         >>> from turnout.pieces.aggregation import TrimmedMean
-        >>> aggregate(TrimmedMean(0.2, NearestNeighbours()), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
+        >>> aggregate(TrimmedMean(0.2, NearestNeighbors()), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]
 
     Reference: Allouah et al., "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from turnout.base import AddsDirection, Normaliser, Slots
+from turnout.base import AddsDirection, Normalizer, Slots
 from turnout.core.checks import ConfigurationError
 
 
-def needs_alone(algorithm: Slots, normalizer: type[Normaliser], why: str) -> None:
+def needs_alone(algorithm: Slots, normalizer: type[Normalizer], why: str) -> None:
     """Raise an error if the weighting is other than `normalizer` alone; `why` is the reason in its message."""
     if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normalizer):
         names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)

@@ -73,7 +73,7 @@ class Robust(Aggregation):
     Args:
         fraction: maximum fraction of Byzantine reports, in [0, 0.5); of B reports, ``f = floor(fraction B)``. The
             default of 0.2 tolerates none in a cohort of fewer than 5.
-        mixing: transformation of the vectors before the estimate, `NearestNeighbours` or `Bucketing`; None is no
+        mixing: transformation of the vectors before the estimate, `NearestNeighbors` or `Bucketing`; None is no
             mixing.
 
     Raises:

@@ -62,7 +62,7 @@ class Adam(Solver, name="adam"):
     @property
     def traits(self) -> Traits:
         """Those of other solvers, but scaling the gradients does not change the quotient of the moments."""
-        return replace(super().traits, normalises=True)
+        return replace(super().traits, normalizes=True)
 
     @property
     def update(self) -> Update:

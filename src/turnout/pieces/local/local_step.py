@@ -73,7 +73,7 @@ class LocalStep:
         On the engine ``"one_by_one"``, padding is cut off by a mask, which needs Python.
         """
         here, state, inputs = stretch.here, stretch.moments, stretch.inputs
-        whole = self.objective.engine == "vectorised" or inputs.mask is None
+        whole = self.objective.engine == "vectorized" or inputs.mask is None
         if whole and (compiled := self._compiled(tuple(state))) is not None:
             replayed, held = compiled
             for arguments in replayed.replay((*here, *state.values(), *held), inputs):

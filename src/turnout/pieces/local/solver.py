@@ -191,7 +191,7 @@ class Solver(Local, CountsSteps):
         objective = clients.objective
         if self.sampling == "replacement" or self.accumulate > 1 or objective.network.reads_masks:
             return False
-        return objective.engine == "vectorised" and clients.shards.is_ragged(self.batch_size, self._drops_last)
+        return objective.engine == "vectorized" and clients.shards.is_ragged(self.batch_size, self._drops_last)
 
     @property
     def direction(self) -> Direction:

@@ -139,7 +139,7 @@ class Personal(PartialModel, CorrectsColumns, name="personal"):
                 f"with {what} of one part would change it during the steps of the other part: use Sgd without momentum, "
                 "or alternate=0"
             )
-        if self.lr_factor != 1.0 and algorithm.local.traits.normalises:
+        if self.lr_factor != 1.0 and algorithm.local.traits.normalizes:
             raise ConfigurationError(
                 f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and the length of a step of "
                 f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd, or lr_factor=1"

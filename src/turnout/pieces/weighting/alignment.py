@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.base import Normaliser, Slots, Weighting, Weights, WithState
+from turnout.base import Normalizer, Slots, Weighting, Weights, WithState
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.ranges import NotNegative
@@ -117,7 +117,7 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
 
 
 @dataclass(frozen=True)
-class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
+class DivideBySecondCohort(Normalizer, name="divide_by_second_cohort"):
     """Divide weights by the alignment of a second cohort with its own mean gradient (FOLB, eq. 9 and 10).
 
     ``w_b <- w_b / sum_{k in S_2} <grad F_k, grad_2 f>``, where w_b is the weight of report b, S_2 is a second cohort

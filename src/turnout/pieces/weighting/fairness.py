@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Normaliser, Slots, Weighting, Weights, WithState
+from turnout.base import Normalizer, Slots, Weighting, Weights, WithState
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.ranges import NotNegative
@@ -17,7 +17,7 @@ _LEAST = 1e-10  # added to losses, because a negative power of 0 is infinite
 
 
 @dataclass(frozen=True)
-class DivideByCurvature(Normaliser, name="divide_by_curvature"):
+class DivideByCurvature(Normalizer, name="divide_by_curvature"):
     """Weight each report by a power of its client's loss, and divide by a bound of the curvature (q-FedAvg, Algorithm 2).
 
     ``w_b <- w_b F_b^q / sum_b w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)``. Here w_b is the weight of report b,
@@ -70,7 +70,7 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
 
 def check_gamma(piece: Weighting, lr: float | Schedule, algorithm: Slots) -> None:
     """Raise an error unless `lr` is the step size of the local rule and its steps are proportional to the gradient."""
-    if algorithm.local.traits.normalises:
+    if algorithm.local.traits.normalizes:
         raise ConfigurationError(
             f"q-FFL divides updates by the clients' step size to recover gradients, but the length of a step of "
             f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd"

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import Normaliser, Slots, Weights, WithState
+from turnout.base import Normalizer, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 
 
 @dataclass(frozen=True)
-class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
+class DivideByLocalSteps(Normalizer, name="divide_by_local_steps"):
     """Divide each update by its number of local steps, and multiply by the mean number of steps (FedNova, eq. 6).
 
     ``w_b <- p_b tau_eff / tau_b``, where ``p_b = w_b / sum_b w_b`` is the share of report b in the weights w, tau_b is

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from turnout.base import Normaliser, Weights, WithState
+from turnout.base import Normalizer, Weights, WithState
 from turnout.core.types import Federation, Report, State
 
 
-class ByOneNumber(Normaliser):
+class ByOneNumber(Normalizer):
     """Base class of normalizers that divide all weights of a step by one number."""
 
     reads = "timing"

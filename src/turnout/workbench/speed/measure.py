@@ -108,7 +108,7 @@ def _round(simulation: TimedSimulation, device: torch.device, seconds: list[floa
 def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | None]:
     """Return the updates per second of both engines: the known speed of one, and that of a few rounds with the other."""
     experiment, used = simulation.experiment, simulation.objective.engine
-    other: Engine = "one_by_one" if used == "vectorised" else "vectorised"
+    other: Engine = "one_by_one" if used == "vectorized" else "vectorized"
     speeds: dict[str, float | None] = {used: speed, other: None}
     seconds, updates = [], []
     try:

@@ -75,7 +75,7 @@ def _holds(line: Mapping[str, Any]) -> str:
     """Describe the content of a message."""
     if line.get("reason") or line.get("question"):
         return str(line.get("reason") or line["question"])
-    if line["what"] == "enrolment":
+    if line["what"] == "enrollment":
         named = [str(line.get("name"))] * bool(line.get("name")) + ["a code"] * bool(line.get("code"))
         shape = line["data"] if isinstance(line.get("data"), dict) else {}
         return ", ".join([*named, *(f"{name} {value}" for name, value in shape.items())])

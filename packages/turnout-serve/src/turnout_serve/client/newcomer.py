@@ -62,7 +62,7 @@ class Newcomer:
         Raises:
             JoinError: if the server refuses this client, or has another shape.
         """
-        yield from self.enrol()
+        yield from self.enroll()
         return "the server knows the shape of the data"
 
     def leave(self) -> Call:
@@ -74,9 +74,9 @@ class Newcomer:
         """Header of all requests."""
         return {"authorization": f"Bearer {self.state.token}"}
 
-    def enrol(self) -> Generator[Action, Any, Answer]:
+    def enroll(self) -> Generator[Action, Any, Answer]:
         """Enroll, and try again until there is an answer."""
-        call = Call("POST", "/v1/enrol", {name: value for name, value in self._body.items() if value is not None})
+        call = Call("POST", "/v1/enroll", {name: value for name, value in self._body.items() if value is not None})
         answer = yield from self.ask(call, final=(404, 409, 410, 422))
         if answer.status == 422:
             raise JoinError(f"the server does not take this client: {answer.reason}")

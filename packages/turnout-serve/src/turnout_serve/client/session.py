@@ -115,7 +115,7 @@ class Client:
         Raises:
             JoinError: if the server refuses this client, or serves another run.
         """
-        yield from self._enrol()
+        yield from self._enroll()
         if self.state.is_resumed and self.state.pending is not None:
             self._note(self.state.pending.task)  # the process may have ended before
         after, attempt = -1, 0
@@ -142,9 +142,9 @@ class Client:
                 attempt += 1
                 yield self._newcomer.pause(attempt)
 
-    def _enrol(self) -> Generator[Action, Any, None]:
+    def _enroll(self) -> Generator[Action, Any, None]:
         """Enroll, or verify that the client is still enrolled."""
-        answer = yield from self._newcomer.enrol()
+        answer = yield from self._newcomer.enroll()
         try:
             enrolled = bodies.Client.read(answer.table())
         except Malformed:

@@ -20,8 +20,8 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.population.availability import BoundAvailability
 from turnout.population.availability.base import one_round_length
-from turnout.population.behaviour import BoundAttack
-from turnout.population.behaviour.dropout import BoundDropout
+from turnout.population.behavior import BoundAttack
+from turnout.population.behavior.dropout import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
 from turnout_serve.client.computer import Computer
@@ -94,7 +94,7 @@ class Swarm:
         )
         self._speed: BoundSpeed | None = None if population.speed is None else population.speed.bind(num_clients, seed)
         self._dropout: BoundDropout | None = None if population.dropout is None else population.dropout.bind(seed)
-        self._behaviour = _attackers(computer, num_clients)
+        self._behavior = _attackers(computer, num_clients)
         self._manners = manners or Manners(longest=5.0)
         self._notice = notice
         self._begun = time.monotonic()
@@ -119,7 +119,7 @@ class Swarm:
                 clients = [_Swimmer(self, http, number) for number in range(self._num)]
                 for low in range(0, self._num, 50):  # in turn, so that the server numbers them in this order
                     for client in clients[low : low + 50]:
-                        await client.enrol()
+                        await client.enroll()
                 work = [asyncio.create_task(client.live()) for client in clients]
                 await self._until_over(work, seconds)
 
@@ -171,7 +171,7 @@ class Swarm:
 
     def worker(self, client: int) -> Worker:
         """Return the computation of a client."""
-        return Worker(self._computer, client % self._computer.shards.num_clients, self._behaviour)
+        return Worker(self._computer, client % self._computer.shards.num_clients, self._behavior)
 
 
 def _attackers(computer: Computer, num_clients: int) -> BoundAttack | None:
@@ -181,12 +181,12 @@ def _attackers(computer: Computer, num_clients: int) -> BoundAttack | None:
         ConfigurationError: if an attack is impossible between machines.
     """
     experiment = computer.experiment
-    if experiment.population.behaviour is None:
+    if experiment.population.behavior is None:
         return None
-    attack = experiment.population.behaviour.bind(num_clients, experiment.seed)
+    attack = experiment.population.behavior.bind(num_clients, experiment.seed)
     if attack.options.colludes:
         raise ConfigurationError(
-            f"behaviour: attackers by {type(attack.options).__name__} know all honest reports of a step before they send "
+            f"behavior: attackers by {type(attack.options).__name__} know all honest reports of a step before they send "
             "theirs, and between machines nobody does: take another attack"
         )
     if num_clients == experiment.data.num_clients:
@@ -206,7 +206,7 @@ class _Swimmer:
         self._next: Any = None
         self._tasks = 0
 
-    async def enrol(self) -> None:
+    async def enroll(self) -> None:
         """Carry out the actions of the client up to its enrollment."""
         action = self._session.send(None)
         while self._client.state.client is None:
@@ -281,7 +281,7 @@ class _Swimmer:
             answer = incoming.answer()
         except httpx2.HTTPError as error:
             answer = incoming.answer(error)
-        if call.path == "/v1/enrol" and answer.status == 429 and not self._swarm.tally.answers[429]:
+        if call.path == "/v1/enroll" and answer.status == 429 and not self._swarm.tally.answers[429]:
             self._swarm._notice(f"the server puts off new clients: {answer.reason}")
         self._swarm.tally.answers[answer.status] += 1
         return answer

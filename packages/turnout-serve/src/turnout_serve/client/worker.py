@@ -12,7 +12,7 @@ from turnout.base.client_step import client_step
 from turnout.base.phases import ClientSide
 from turnout.core.numerics import default_settings
 from turnout.core.types import Report, State, Task
-from turnout.population.behaviour import BoundAttack
+from turnout.population.behavior import BoundAttack
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
 from turnout_serve.client.computer import Computer
@@ -31,7 +31,7 @@ class Worker:
     Args:
         computer: model, algorithm and data of all clients of this machine.
         row: row of the client's data.
-        behaviour: how an attacker changes its reports, for swarms; None for an honest client.
+        behavior: how an attacker changes its reports, for swarms; None for an honest client.
         allows: which of ``"evaluations"`` and ``"queries"`` it answers, and ``"repeats"`` if more than once.
         functions: functions of inputs and targets of its examples, by the names that a query may ask for.
     """
@@ -40,11 +40,11 @@ class Worker:
         self,
         computer: Computer,
         row: int = 0,
-        behaviour: BoundAttack | None = None,
+        behavior: BoundAttack | None = None,
         allows: Collection[str] = ("evaluations", "queries"),
         functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        self._computer, self._row, self._behaviour = computer, row, behaviour
+        self._computer, self._row, self._behavior = computer, row, behavior
         self._requirement = ClientRequirement(computer, row)
         self._surveys = SurveyWorker(computer, row, self._requirement, allows, functions or {})
         self._algorithm = computer.experiment.algorithm
@@ -121,9 +121,9 @@ class Worker:
 
     def _attacked(self, report: Report, task: Task) -> Report:
         """Return a report as an attacker changes it, encoded again where it is compressed."""
-        if self._behaviour is None:
+        if self._behavior is None:
             return report
-        changed, coding = self._behaviour.sent(report), self._computer.coding
+        changed, coding = self._behavior.sent(report), self._computer.coding
         return changed if changed is report or coding is None else coding.again(changed, task)
 
 

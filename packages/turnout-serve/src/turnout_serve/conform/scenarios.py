@@ -88,15 +88,17 @@ def _refused(status: int, reason: str = "on purpose", **fields: object) -> Fault
     return Fault("status", status, {"reason": reason, **fields}, wait)
 
 
-_RUN, _ENROL, _CHECKIN = ("GET", "/v1/run"), ("POST", "/v1/enrol"), ("POST", "/v1/checkin")
+_RUN, _ENROLL, _CHECKIN = ("GET", "/v1/run"), ("POST", "/v1/enroll"), ("POST", "/v1/checkin")
 _MODEL, _REPORT = ("GET", "/v1/models/"), ("PUT", "/report")
 _PAUSE = "waits for Retry-After seconds, and sends the request again"
 _KEEPS = "asks what became of the task, and sends the same bytes again"
 
 SCENARIOS = (
     Scenario("503 to a description", _RUN, _refused(503), _PAUSE, _again),
-    Scenario("503 to an enrollment", _ENROL, _refused(503), _PAUSE, _again),
-    Scenario("an enrollment whose answer is lost", _ENROL, Fault("lose_answer"), "enrolls with the same token", _again),
+    Scenario("503 to an enrollment", _ENROLL, _refused(503), _PAUSE, _again),
+    Scenario(
+        "an enrollment whose answer is lost", _ENROLL, Fault("lose_answer"), "enrolls with the same token", _again
+    ),
     Scenario("429 to a question for work", _CHECKIN, _refused(429, seconds=1.0), _PAUSE, _again),
     Scenario(
         "come_back",

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.record import lock
-from turnout_serve.server.enrolment import NEEDS_CODE
+from turnout_serve.server.enrollment import NEEDS_CODE
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.http.endpoints import Endpoints, later
 from turnout_serve.server.http.requests import Strangers, body_of
@@ -25,7 +25,7 @@ from turnout_serve.server.process import make, new_codes, note_address, url_of, 
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused, hashed
 from turnout_serve.wire.administrator import server_token
-from turnout_serve.wire.bodies import Enrol
+from turnout_serve.wire.bodies import Enroll
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL
 from turnout_serve.wire.status import Status
@@ -59,7 +59,7 @@ class FirstClient(Endpoints):
     ) -> None:
         # The pace is for the status alone: clients get the fields of a server that has begun.
         described = {name: value for name, value in announcement.items() if name != "pace"}
-        described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrolment}
+        described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrollment": options.enrollment}
         super().__init__(ROUTES, described, options)
         self._store, self._trial = store, trial
         self._strangers = Strangers(options.rate, options.trusted, hashed(server_token(store.folder)))
@@ -88,14 +88,14 @@ class FirstClient(Endpoints):
         self._strangers.count(request)
         if route.sender == "newcomer":
             self._strangers.token(request)
-            return await self.enrol(await body_of(request, Enrol, self._options.limits.body_seconds))
+            return await self.enroll(await body_of(request, Enroll, self._options.limits.body_seconds))
         if route.sender not in ("anyone", "operator"):
             return later("this server waits for the first client")
         return await getattr(self, route.name)()
 
-    async def enrol(self, body: Enrol) -> Response:
+    async def enroll(self, body: Enroll) -> Response:
         """Record the shape of the first client, and compare later ones with it."""
-        if self._options.enrolment == "codes":
+        if self._options.enrollment == "codes":
             unused = body.code is not None and self._store.codes().get(hashed(body.code), -1) is None
             if not unused:
                 raise Refused(403, NEEDS_CODE)

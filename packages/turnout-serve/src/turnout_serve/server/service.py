@@ -15,7 +15,7 @@ from turnout.core.checks import count
 from turnout.core.display import printable
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, SurveyPhase
-from turnout_serve.server.enrolment import UNKNOWN, Enrolment, banned
+from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.event import Event, Kind
@@ -45,7 +45,7 @@ class Service:
     Attributes:
         writer: writes and applies the events of requests.
         timeouts: leases, deadlines and timers.
-        enrolment: tokens and one-time codes.
+        enrollment: tokens and one-time codes.
         seen: time of each client's last request to this process, in seconds since 1970.
         usual: bounds of reports that follow from the last ones; None where the operator has set a fixed one, or none.
     """
@@ -64,11 +64,11 @@ class Service:
         self.clock = clock or RunClock(last.time if last else 0.0)
         self.writer = JournalWriter(driver, last, options, self.clock)
         self.timeouts = Timeouts(driver, options.leases, self.clock, self.writer.put)
-        most, codes = options.max_clients or 1_000_000, options.enrolment == "codes"
+        most, codes = options.max_clients or 1_000_000, options.enrollment == "codes"
         bans, grows = driver.roster.bans, driver.setting.grows(options.min_clients)
-        self.enrolment = Enrolment(self.store, most, codes, lambda: driver.over, bans, grows=grows)
+        self.enrollment = Enrollment(self.store, most, codes, lambda: driver.over, bans, grows=grows)
         self._outcomes = Outcomes(self.store)
-        self.writer.handler = EntryHandler(driver, self.enrolment, self.timeouts, self._outcomes, self.min_clients)
+        self.writer.handler = EntryHandler(driver, self.enrollment, self.timeouts, self._outcomes, self.min_clients)
         self.seen: dict[int, float] = {}
         self.usual: UsualSizes | None = None
         # A private sum drops no report because of its client's data.
@@ -82,7 +82,7 @@ class Service:
         Raises:
             Refused: if the client is banned.
         """
-        client = self.enrolment.client_of(token)
+        client = self.enrollment.client_of(token)
         if client is not None:
             self._check_ban(client)
             self.seen[client] = time.time()
@@ -97,7 +97,7 @@ class Service:
     @property
     def num_clients(self) -> int:
         """Number of clients that ever enrolled."""
-        return len(self.enrolment)
+        return len(self.enrollment)
 
     @property
     def num_present(self) -> int:
@@ -112,7 +112,7 @@ class Service:
         """Add one-time codes (``add``, their hashes), or withdraw one or all (``withdraw``, a hash or None)."""
         return self.writer.put(Event("codes", data=data))
 
-    def enrol(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
+    def enroll(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
         """Enroll the bearer of a token, unless it is a client already."""
         data = {"name": name, "code": None if code is None else hashed(code)}
         data = {name: value for name, value in data.items() if value is not None}

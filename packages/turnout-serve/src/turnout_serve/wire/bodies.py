@@ -75,14 +75,14 @@ class Run(Body):
         | None
     )
     data: dict[str, Any] | None = None
-    enrolment: Literal["open", "codes"]
+    enrollment: Literal["open", "codes"]
     sees: list[Seen]
     evaluation: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any]
     secure: dict[str, Any] | None = None
 
 
-class Enrol(Body):
+class Enroll(Body):
     """A request to become a client."""
 
     protocol: Annotated[Version, Field(json_schema_extra={"const": PROTOCOL})]

@@ -498,7 +498,7 @@ export class Client {
       this.state = {token, client: null, run: null, stepsDone: 0, pending: null};
       await store.save(this.state); // an enrollment whose answer is lost is repeated with the same token
     }
-    await this.enrol();
+    await this.enroll();
     let attempt = 0;
     while (true) {
       if (this.state.pending) await this.deliver(this.state.pending);
@@ -556,9 +556,9 @@ export class Client {
   }
 
   /** Enroll, or verify that the client is still enrolled. */
-  async enrol() {
+  async enroll() {
     const {name, code, store} = this.options;
-    const answer = await this.ask("POST", "/v1/enrol", {json: {protocol: PROTOCOL, name, code}}); // undefined is left out
+    const answer = await this.ask("POST", "/v1/enroll", {json: {protocol: PROTOCOL, name, code}}); // undefined is left out
     const {client, run} = answer.table;
     if (this.stopping) return;
     if (!isWhole(client) || !RUN.test(run)) throw new JoinError(`the server does not take this client: ${answer.reason}`);

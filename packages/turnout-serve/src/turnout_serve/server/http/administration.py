@@ -97,7 +97,7 @@ class Administration:
     async def codes(self) -> Response:
         """Count the one-time codes."""
         self._check_codes()
-        return JSONResponse(self._service.enrolment.counts())
+        return JSONResponse(self._service.enrollment.counts())
 
     @route(
         "POST",
@@ -176,5 +176,5 @@ class Administration:
         return JSONResponse({**name, **outcome, "state": "closed"})
 
     def _check_codes(self) -> None:
-        if not self._service.enrolment.needs_code:
-            raise Refused(409, "anyone may enroll at this server: start it with --enrolment codes")
+        if not self._service.enrollment.needs_code:
+            raise Refused(409, "anyone may enroll at this server: start it with --enrollment codes")

@@ -41,7 +41,7 @@ class ClientRoutes:
 
     @route(
         "POST",
-        "/v1/enrol",
+        "/v1/enroll",
         {
             200: (bodies.Client, "The token's bearer was a client before."),
             201: (bodies.Client, "The token's bearer is a client now."),
@@ -53,9 +53,9 @@ class ClientRoutes:
             429: "Too many requests, or new clients, of this address. Wait for the seconds of `Retry-After`.",
         },
         "newcomer",
-        body=bodies.Enrol,
+        body=bodies.Enroll,
     )
-    async def enrol(self, request: Request, token: str, body: bodies.Enrol) -> Response:
+    async def enroll(self, request: Request, token: str, body: bodies.Enroll) -> Response:
         """Make the bearer of the token a client of the run."""
         if body.data is not None and self._shape is not None:
             try:
@@ -63,7 +63,7 @@ class ClientRoutes:
             except ConfigurationError as error:
                 raise Refused(422, str(error)) from None
         network = self._gate.newcomer(request, token)
-        verdict = await written(self._service.enrol(token, body.code, body.name))
+        verdict = await written(self._service.enroll(token, body.code, body.name))
         if verdict.status != 201:
             self._gate.no_newcomer(network)
         if verdict.status >= 400:

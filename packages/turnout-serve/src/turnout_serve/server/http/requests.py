@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from turnout_serve.server.enrolment import UNKNOWN
+from turnout_serve.server.enrollment import UNKNOWN
 from turnout_serve.server.http.limits import RateLimit, network_of
 from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.options import Options
@@ -110,7 +110,7 @@ class Gate:
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
         self.strangers = Strangers(options.rate, options.trusted, administrator)
         self._service, self._trusted = service, options.trusted
-        hourly, rate = options.enrolments_per_address, options.rate
+        hourly, rate = options.enrollments_per_address, options.rate
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
     def client(self, request: Request) -> int:
@@ -141,7 +141,7 @@ class Gate:
         """
         host = request.client.host if request.client else ""
         network = network_of(host) or (host if request.scope.get("forwarded") else None)
-        if network is None or host in self._trusted or self._service.enrolment.client_of(token) is not None:
+        if network is None or host in self._trusted or self._service.enrollment.client_of(token) is not None:
             return None
         _slow_down(
             self._newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"

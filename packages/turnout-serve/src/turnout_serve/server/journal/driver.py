@@ -143,7 +143,7 @@ class Driver:
             self._presence_changed(entry, effects)
         match entry.kind:
             case "enrol" if self.run is not None:
-                self.run.coordinator.enrol()
+                self.run.coordinator.enroll()
             case "start":
                 self._start(entry)
             case "restart":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from turnout_serve.server.enrolment import Enrolment
+from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Entry, Outcome
 from turnout_serve.server.journal.event import Event
@@ -43,21 +43,21 @@ class EntryHandler:
 
     Args:
         driver: the run, after all entries of the journal.
-        enrolment: tokens and one-time codes.
+        enrollment: tokens and one-time codes.
         timeouts: leases, deadlines and timers.
         outcomes: outcomes of tasks.
         min_clients: number of clients that must be present before training begins.
     """
 
     def __init__(
-        self, driver: Driver, enrolment: Enrolment, timeouts: Timeouts, outcomes: Outcomes, min_clients: int
+        self, driver: Driver, enrollment: Enrollment, timeouts: Timeouts, outcomes: Outcomes, min_clients: int
     ) -> None:
-        self._driver, self._enrolment, self._timeouts, self._outcomes = driver, enrolment, timeouts, outcomes
+        self._driver, self._enrollment, self._timeouts, self._outcomes = driver, enrollment, timeouts, outcomes
         self._min_clients, self._starting = min_clients, driver.run is not None
 
     def tick(self) -> float:
         """Begin the run once enough clients are present, and queue what is due; return the seconds until more can be."""
-        if not self._starting and len(self._enrolment) >= self._min_clients <= len(self._timeouts.presence):
+        if not self._starting and len(self._enrollment) >= self._min_clients <= len(self._timeouts.presence):
             self._starting = True
             setting = self._driver.setting
             planned = {"rounds": setting.rounds, "min_clients": self._min_clients}
@@ -73,9 +73,9 @@ class EntryHandler:
         """
         match event.kind:
             case "enrol":
-                verdict = self._enrolment.admit(event, codes)
+                verdict = self._enrollment.admit(event, codes)
             case "codes":
-                verdict = self._enrolment.admit_change(event, codes)
+                verdict = self._enrollment.admit_change(event, codes)
             case _:
                 return True
         if verdict is not None:
@@ -102,16 +102,16 @@ class EntryHandler:
         """Return the answer to the event of an entry."""
         match entry.kind:
             case "enrol":
-                return self._enrolment.written(entry)
+                return self._enrollment.written(entry)
             case "codes":
-                return self._enrolment.changed(entry)
+                return self._enrollment.changed(entry)
             case "survey":
                 return self._driver.surveys.number - 1
             case "report":
                 return self._answer_to_report(entry, effects)
             case kind if kind in CHANGES:
                 if kind == "remove":
-                    self._enrolment.forget(entry.sender)
+                    self._enrollment.forget(entry.sender)
                 return Verdict(200, {"client": entry.sender, "state": standing(self._driver, entry.sender)})
         return None
 

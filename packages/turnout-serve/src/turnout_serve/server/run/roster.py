@@ -36,7 +36,7 @@ class Roster:
         self.refused: dict[int, tuple[int, str]] = {}
         self._present = np.zeros(1024, dtype=bool)
 
-    def enrol(self, name: str = "") -> None:
+    def enroll(self, name: str = "") -> None:
         """Add a client, absent at first, under the next number."""
         self.names[self.num_clients] = name
         self.num_clients += 1
@@ -67,7 +67,7 @@ class Roster:
             self.refused[entry.client] = self.refused.get(entry.client, (0, ""))[0] + 1, str(reason)
         match entry.kind:
             case "enrol":
-                self.enrol(str(entry.data.get("name") or ""))
+                self.enroll(str(entry.data.get("name") or ""))
             case "join":
                 if entry.sender in self.bans:
                     return False
@@ -112,7 +112,7 @@ class Roster:
     def restore(self, facts: dict[str, Any]) -> None:
         """Restore what `facts` returned."""
         for _ in range(facts["num_clients"]):
-            self.enrol()
+            self.enroll()
         self.names |= {int(client): name for client, name in facts["names"].items()}
         self.bans = {int(client): reason for client, reason in facts.get("bans", {}).items()}
         self.removed = set(facts.get("removed", ()))

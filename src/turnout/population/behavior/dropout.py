@@ -29,7 +29,7 @@ class Dropout:
     Example:
         >>> import numpy as np, turnout as to
         >>> clients = np.arange(1000)
-        >>> deaths = to.behaviour.Dropout(hazard=0.01).bind(seed=0).deaths(clients, 0 * clients, seconds=np.full(1000, 10.0))
+        >>> deaths = to.behavior.Dropout(hazard=0.01).bind(seed=0).deaths(clients, 0 * clients, seconds=np.full(1000, 10.0))
         >>> float(np.isfinite(deaths).mean())  # 1 - exp(-0.1) = 0.095
         0.099
     """

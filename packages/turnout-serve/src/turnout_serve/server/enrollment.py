@@ -16,7 +16,7 @@ MOST_LISTED = 1000
 NEEDS_CODE = "this needs an unused one-time code: ask the operator of the server"
 
 
-class Enrolment:
+class Enrollment:
     """Look up clients by their token, and admit new ones.
 
     Args:

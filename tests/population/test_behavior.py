@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, models, scaffold
-from turnout.population.behaviour import Byzantine, scaled_updates, sign_flipping
-from turnout.population.behaviour.attacks import InnerProduct
+from turnout.population.behavior import Byzantine, scaled_updates, sign_flipping
+from turnout.population.behavior.attacks import InnerProduct
 from turnout.simulation import Simulation
 
 from ..tiny import classification, report
@@ -118,7 +118,7 @@ def test_invalid_attacks_raise(options, message):
 def test_overflowing_attack_keeps_the_mean_of_control_variates(attack):
     """Attackers send finite values, so the server accepts their changes."""
     data = classification()
-    algorithm, population = scaffold(Sgd(lr=0.1, steps=2), cohort_size=5), Population(behaviour=attack)
+    algorithm, population = scaffold(Sgd(lr=0.1, steps=2), cohort_size=5), Population(behavior=attack)
     run = Simulation(Experiment(data, models.Logistic(), algorithm, population))
     clients = np.arange(data.num_clients)
     for _ in range(3):

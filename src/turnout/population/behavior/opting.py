@@ -31,8 +31,8 @@ class Opting:
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> from turnout.population.behaviour.opting import Pool
-        >>> pool, content = Pool(to.behaviour.Opting(mandatory_rounds=2), num_clients=3), np.array([True, False, True])
+        >>> from turnout.population.behavior.opting import Pool
+        >>> pool, content = Pool(to.behavior.Opting(mandatory_rounds=2), num_clients=3), np.array([True, False, True])
         >>> [pool.members(round, lambda: content).tolist() for round in (1, 2)]
         [[True, True, True], [True, False, True]]
 

@@ -10,7 +10,7 @@ from turnout.core.checks import DataError, positive
 from turnout.data.source import Source
 
 
-def standardised(source: Source, epsilon: float = 0.001) -> Source:
+def standardized(source: Source, epsilon: float = 0.001) -> Source:
     """Standardize every entry of the inputs (every pixel) over all examples, including the official test.
 
     With mean and standard deviation of entry j over all examples::
@@ -30,7 +30,7 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
     positive("epsilon", epsilon)
     if not source.x.is_floating_point():
         raise DataError(
-            f"{source.name}: inputs of type {source.x.dtype} cannot be standardised: make them floats first"
+            f"{source.name}: inputs of type {source.x.dtype} cannot be standardized: make them floats first"
         )
     parts = [source.x] if source.test_x is None else [source.x, source.test_x]
     n = sum(map(len, parts))
@@ -40,7 +40,7 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
     variance = _sum([part.square() for part in centered]) / n
     scale = (variance.sqrt() + epsilon).to(source.x.dtype)
     x, *test = [part.div_(scale) for part in centered]
-    recipe = {**source.recipe, "standardise": True}
+    recipe = {**source.recipe, "standardize": True}
     return replace(source, x=x, test_x=test[0] if test else None, transforms=(), prepare=None, recipe=recipe)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from turnout.core.checks import CheckpointError
-from turnout_serve.server.enrolment import Enrolment
+from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.event import Event
 from turnout_serve.server.process import new_codes
@@ -17,9 +17,9 @@ from turnout_serve.server.store.store import Store
 from turnout_serve.wire.administrator import TOKEN_FILE, VARIABLE, read_token, server_token
 
 
-def enrolment(codes: dict[str, int | None]) -> Enrolment:
+def enrollment(codes: dict[str, int | None]) -> Enrollment:
     store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=lambda: codes)
-    return Enrolment(store, max_clients=5, needs_code=True, over=lambda: None)
+    return Enrollment(store, max_clients=5, needs_code=True, over=lambda: None)
 
 
 def asks(token: str, code: str | None) -> Event:
@@ -27,7 +27,7 @@ def asks(token: str, code: str | None) -> Event:
 
 
 def test_two_enrollments_in_one_group_cannot_share_a_code() -> None:
-    made, batch = enrolment({"a": None, "b": None}), set[str]()
+    made, batch = enrollment({"a": None, "b": None}), set[str]()
     assert made.admit(asks("one", "a"), batch) is None
     refused = made.admit(asks("two", "a"), batch)
     assert refused is not None
@@ -37,7 +37,7 @@ def test_two_enrollments_in_one_group_cannot_share_a_code() -> None:
 
 
 def test_used_unknown_and_missing_codes_are_refused() -> None:
-    made = enrolment({"used": 0, "free": None})
+    made = enrollment({"used": 0, "free": None})
     for code in ("used", "unknown", None):
         refused = made.admit(asks(f"token of {code}", code), set())
         assert refused is not None
@@ -54,7 +54,7 @@ def test_used_code_is_marked_in_the_database(folder: Path) -> None:
     assert store.codes() == {"a": None, "b": 0, "c": None}
     store.close()
     again = Store(folder)
-    made = Enrolment(again, max_clients=5, needs_code=True, over=lambda: None)
+    made = Enrollment(again, max_clients=5, needs_code=True, over=lambda: None)
     assert [made.admit(asks(f"token of {code}", code), set()) is None for code in "abc"] == [True, False, True]
     again.close()
 
@@ -65,7 +65,7 @@ def test_codes_file_is_private_and_never_a_link(tmp_path: Path) -> None:
     mine.write_text("mine")
     path.parent.mkdir()
     store: Any = SimpleNamespace(folder=path.parent, codes=dict, add_codes=lambda _: None)
-    options: Any = SimpleNamespace(enrolment="codes", max_clients=3)
+    options: Any = SimpleNamespace(enrollment="codes", max_clients=3)
     for make in (lambda: path.symlink_to(mine), path.touch):
         path.unlink(missing_ok=True)
         make()
@@ -114,7 +114,7 @@ def test_tokens_of_administrators_are_written_whole(tmp_path: Path, monkeypatch:
 def test_removed_client_gives_back_its_place(grows: bool) -> None:
     """Its number is not used again, so where there can be no more numbers, neither is its place."""
     store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=dict)
-    made = Enrolment(store, max_clients=2, needs_code=False, over=lambda: None, grows=grows)
+    made = Enrollment(store, max_clients=2, needs_code=False, over=lambda: None, grows=grows)
     assert [made.admit(asks(token, None), set()) for token in ("one", "two")] == [None, None]
     full = made.admit(asks("three", None), set())
     assert full is not None

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.arrays import from_arrays
 from turnout.data.source import Source
-from turnout.data.standardise import standardised
-from turnout.data.transforms import Normalise
+from turnout.data.standardize import standardized
+from turnout.data.transforms import Normalize
 
 
 def of(x: np.ndarray, test: int = 0) -> Source:
@@ -23,7 +23,7 @@ def of(x: np.ndarray, test: int = 0) -> Source:
 def test_each_feature_uses_its_own_mean_and_deviation(n: int, test: int, seed: int, epsilon: float) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.normal(3, 2, (4, 2)) + rng.normal(size=(n, 4, 2)) * rng.uniform(0, 5, (4, 2))).astype(np.float32)
-    source = standardised(of(x, test), epsilon)
+    source = standardized(of(x, test), epsilon)
     exact = x.astype(np.float64)
     expected = (exact - exact.mean(axis=0)) / (exact.std(axis=0) + epsilon)
     ours = source.x if source.test_x is None else torch.cat([source.x, source.test_x])
@@ -33,31 +33,31 @@ def test_each_feature_uses_its_own_mean_and_deviation(n: int, test: int, seed: i
 def test_constant_features_become_zero_and_the_source_is_unchanged() -> None:
     x = torch.tensor([[0.0, 7.0], [2.0, 7.0]])
     source = from_arrays(x, [0, 1])
-    assert standardised(source, epsilon=1e-9).x.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
+    assert standardized(source, epsilon=1e-9).x.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert source.x.tolist() == [[0.0, 7.0], [2.0, 7.0]]
 
 
 def test_transforms_for_the_previous_scale_are_removed() -> None:
     source = Source(
-        "toy", torch.rand(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64), 1, transforms=(Normalise(0.1, 0.3),)
+        "toy", torch.rand(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64), 1, transforms=(Normalize(0.1, 0.3),)
     )
-    made = standardised(source)
+    made = standardized(source)
     assert made.transforms == ()
-    assert made.recipe == {"standardise": True}
+    assert made.recipe == {"standardize": True}
 
 
 def test_rare_pixel_keeps_its_precision() -> None:
     x = np.zeros((50_000, 1), dtype=np.float32)
     x[0] = 1.0
-    made = standardised(of(x), epsilon=0.001)
+    made = standardized(of(x), epsilon=0.001)
     deviation = np.sqrt(2e-5 * (1 - 2e-5))
     assert made.x[0].item() == pytest.approx((1 - 2e-5) / (deviation + 0.001), rel=1e-5)
 
 
 def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"epsilon: got 0\.0, needed a finite number > 0"):
-        standardised(from_arrays([[1.0]], [0]), 0.0)
+        standardized(from_arrays([[1.0]], [0]), 0.0)
     with pytest.raises(
-        DataError, match=r"arrays: inputs of type torch\.int64 cannot be standardised: make them floats"
+        DataError, match=r"arrays: inputs of type torch\.int64 cannot be standardized: make them floats"
     ):
-        standardised(from_arrays([[1]], [0]))
+        standardized(from_arrays([[1]], [0]))

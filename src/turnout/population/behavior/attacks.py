@@ -10,7 +10,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.ranges import Count, Positive
-from turnout.population.behaviour.byzantine import Attack, Honest
+from turnout.population.behavior.byzantine import Attack, Honest
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
     Example:
         >>> import torch, turnout as to
         >>> from turnout.core.updates import Dense
-        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> from turnout.population.behavior.byzantine import Honest
         >>> updates = Dense(torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 0.0]]))
         >>> honest = Honest(updates, rows=torch.tensor([0, 1]), num_attackers=1, direction=lambda update: update)
-        >>> to.behaviour.ALittleIsEnough(z=1.0).forged(honest).tolist()  # the mean is [2, 2]
+        >>> to.behavior.ALittleIsEnough(z=1.0).forged(honest).tolist()  # the mean is [2, 2]
         [3.414213562373095, 2.0]
 
     Reference: Baruch, Baruch and Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS
@@ -59,10 +59,10 @@ class InnerProduct(Attack, name="inner_product"):
     Example:
         >>> import torch, turnout as to
         >>> from turnout.core.updates import Dense
-        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> from turnout.population.behavior.byzantine import Honest
         >>> updates = Dense(torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 0.0]]))
         >>> honest = Honest(updates, rows=torch.tensor([0, 1]), num_attackers=1, direction=lambda update: update)
-        >>> to.behaviour.InnerProduct(scale=2.0).forged(honest).tolist()
+        >>> to.behavior.InnerProduct(scale=2.0).forged(honest).tolist()
         [-4.0, -4.0]
 
     Reference: Xie, Koyejo and Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation", UAI
@@ -89,10 +89,10 @@ class Mimic(Attack, name="mimic"):
     Example:
         >>> import torch, turnout as to
         >>> from turnout.core.updates import Dense
-        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> from turnout.population.behavior.byzantine import Honest
         >>> updates = Dense(torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 0.0]]))
         >>> honest = Honest(updates, rows=torch.tensor([0, 1]), num_attackers=1, direction=lambda update: update)
-        >>> to.behaviour.Mimic().forged(honest).tolist()
+        >>> to.behavior.Mimic().forged(honest).tolist()
         [1.0, 2.0]
 
     Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR 2022.
@@ -127,11 +127,11 @@ class WorstCase(Attack, name="worst_case"):
     Example:
         >>> import torch, turnout as to
         >>> from turnout.core.updates import Dense
-        >>> from turnout.population.behaviour.byzantine import Honest
+        >>> from turnout.population.behavior.byzantine import Honest
         >>> rows = torch.tensor([[1.0, 2.0], [3.0, 2.0]])
         >>> median = lambda update: torch.cat([rows, update[None].float()]).median(dim=0).values
         >>> honest = Honest(Dense(torch.cat([rows, rows[:1]])), torch.tensor([0, 1]), num_attackers=1, direction=median)
-        >>> update = to.behaviour.WorstCase().forged(honest)
+        >>> update = to.behavior.WorstCase().forged(honest)
         >>> median(update).tolist()  # the honest mean is [2, 2]
         [3.0, 2.0]
 
@@ -185,7 +185,7 @@ class LabelFlipping(Attack, name="label_flipping"):
 
     Example:
         >>> import torch, turnout as to
-        >>> to.behaviour.LabelFlipping().poisoned(torch.tensor([0, 1, 9]), 10).tolist()
+        >>> to.behavior.LabelFlipping().poisoned(torch.tensor([0, 1, 9]), 10).tolist()
         [9, 8, 0]
 
     Reference: Fang et al., "Local model poisoning attacks to Byzantine-robust federated learning", USENIX Security 2020.
@@ -199,7 +199,7 @@ class LabelFlipping(Attack, name="label_flipping"):
         """
         if num_classes is None or labels.is_floating_point() or labels.dim() > 1:
             raise ConfigurationError(
-                "behaviour: LabelFlipping flips classes, and the targets of these data are numbers: use another attack, such "
+                "behavior: LabelFlipping flips classes, and the targets of these data are numbers: use another attack, such "
                 "as sign_flipping"
             )
         return num_classes - 1 - labels

@@ -35,7 +35,7 @@ class Attack(Registered):
         ConfigurationError: if a fraction is outside [0, 1].
     """
 
-    family = Family("behaviour", "behaviours", ("turnout.population.behaviour",))
+    family = Family("behavior", "behaviors", ("turnout.population.behavior",))
 
     fraction: Probability = 0.1
 
@@ -94,7 +94,7 @@ class Byzantine(Attack, name="byzantine"):
 
     Example:
         >>> import turnout as to
-        >>> to.behaviour.Byzantine(fraction=0.2).bind(num_clients=10).attackers.nonzero()[0].tolist()
+        >>> to.behavior.Byzantine(fraction=0.2).bind(num_clients=10).attackers.nonzero()[0].tolist()
         [6, 8]
 
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
@@ -109,7 +109,7 @@ class Byzantine(Attack, name="byzantine"):
         if not is_finite(self.scale):
             raise refuse("scale", given=self.scale, needed="a finite number")
         if self.inflation == 0 and self.noise == 0 and self.scale == 1:
-            raise ConfigurationError("this attack changes nothing: write inflation, noise or scale, or behaviour=None")
+            raise ConfigurationError("this attack changes nothing: write inflation, noise or scale, or behavior=None")
 
     def corrupted(self, report: Report, rows: np.ndarray, key: int) -> Report:
         """Return the reports with updates changed and losses inflated."""
@@ -140,7 +140,7 @@ def sign_flipping(fraction: float = 0.1) -> Byzantine:
 
     Example:
         >>> import turnout as to
-        >>> to.behaviour.sign_flipping(fraction=0.2)
+        >>> to.behavior.sign_flipping(fraction=0.2)
         Byzantine(fraction=0.2, inflation=0.0, noise=0.0, scale=-1.0)
     """
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=-1.0)
@@ -152,7 +152,7 @@ def scaled_updates(fraction: float = 0.1, scale: float = 10.0) -> Byzantine:
 
     Example:
         >>> import turnout as to
-        >>> to.behaviour.scaled_updates(scale=5.0)
+        >>> to.behavior.scaled_updates(scale=5.0)
         Byzantine(fraction=0.1, inflation=0.0, noise=0.0, scale=5.0)
     """
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=scale)
@@ -164,7 +164,7 @@ def random_updates(fraction: float = 0.1) -> Byzantine:
 
     Example:
         >>> import turnout as to
-        >>> to.behaviour.random_updates()
+        >>> to.behavior.random_updates()
         Byzantine(fraction=0.1, inflation=0.0, noise=1.0, scale=0.0)
     """
     return Byzantine(fraction, inflation=0.0, noise=1.0, scale=0.0)

@@ -13,7 +13,7 @@ from turnout.pieces.aggregation.robust import Robust, Vectors
 
 
 @dataclass(frozen=True)
-class CentredClipping(Robust, name="centred_clipping"):
+class CenteredClipping(Robust, name="centered_clipping"):
     """Move the last direction by the mean clipped difference of the vectors from it (centered clipping).
 
     In each of `iterations` passes over the n vectors v_b of a step (see `Robust`)::
@@ -37,7 +37,7 @@ class CentredClipping(Robust, name="centred_clipping"):
         An attacker moves the mean of three vectors by at most 1/3:
 
         >>> from turnout.base.trial import aggregate, report
-        >>> aggregate(CentredClipping(radius=1.0), report([[0.1], [0.1], [1000.0]]))
+        >>> aggregate(CenteredClipping(radius=1.0), report([[0.1], [0.1], [1000.0]]))
         [[0.4]]
 
     Reference: Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
