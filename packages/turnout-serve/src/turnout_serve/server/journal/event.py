@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 # Journals of earlier versions have "enrol", and each entry is in the digest of the next: the spelling stays.
 Kind = Literal[
-    "start", "restart", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove", "codes"
+    "start", "restart", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove",
+    "codes",
 ]  # fmt: skip
 
 _INT64 = range(-(1 << 63), 1 << 63)
