@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.engine.loss import OfExamples, cross_entropy, squared_error
-from turnout.engine.reading import score
+from turnout.engine.reading import as_logits, metric_of, score
 from turnout.simulation import Simulation
 
 DRAW = np.random.default_rng(0)
@@ -218,6 +218,10 @@ def test_ignored_labels_do_not_count_in_a_mean():
         (lambda outputs, targets: F.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none"), False),
         (lambda outputs, targets: (outputs[:, 0] - targets).abs(), True),
         (squared_error, True),
+        (nn.HingeEmbeddingLoss(), False),
+        (nn.HuberLoss(), True),
+        (lambda outputs, targets: torch.maximum(0.9 * (targets - outputs[:, 0]), 0.1 * (outputs[:, 0] - targets)), True),
+        (lambda outputs, targets: outputs[:, 0] + targets * (-outputs[:, 0]).exp(), False),
     ],
 )
 def test_outputs_that_are_not_the_predicted_numbers_have_no_error(loss, has_error):
@@ -225,6 +229,29 @@ def test_outputs_that_are_not_the_predicted_numbers_have_no_error(loss, has_erro
     is_module = isinstance(loss, nn.Module)
     values = score(outputs, y, OfExamples(loss)) if is_module else score(outputs[:, None], y, loss)
     assert bool(values.isfinite().all()) == has_error
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4)])
+def test_probabilities_of_classes_are_read_as_their_most_probable_class(shape):
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(shape), torch.randn(shape).softmax(dim=1)
+    loss, labels = OfExamples(nn.CrossEntropyLoss()), targets.argmax(dim=1)
+    right = (outputs.argmax(dim=1) == labels).double()
+    assert metric_of(targets, loss) == "accuracy"
+    torch.testing.assert_close(score(outputs, targets, loss), right if right.dim() == 1 else right.mean(dim=1))
+    logits, read = as_logits(loss, outputs, targets)
+    assert torch.equal(read, labels)
+    assert torch.equal(logits, outputs.movedim(1, -1))
+    mean = nn.CrossEntropyLoss()(outputs, targets)
+    torch.testing.assert_close(loss(outputs, targets).mean(), mean)
+
+
+def test_labels_of_an_example_are_read_by_the_sign_of_their_outputs():
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(5, 3), torch.randint(0, 2, (5, 3)).float()
+    loss = OfExamples(nn.MultiLabelSoftMarginLoss())
+    assert metric_of(targets, loss) == "accuracy"
+    torch.testing.assert_close(score(outputs, targets, loss), ((outputs > 0) == (targets > 0)).double().mean(dim=1))
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 16])

@@ -60,3 +60,17 @@ def test_labels_and_inputs_at_their_extremes_are_tested(drive):
 
 def test_client_uses_the_engine_of_its_server():
     assert Computer(experiment(Branch()), "one_by_one").objective.engine == "one_by_one"
+
+
+class Counted(nn.Linear):
+    """Operations whose shapes depend on the values of a minibatch."""
+
+    def forward(self, input):
+        counts = torch.bincount((input[:, 0] > 0).long())
+        return super().forward(input) * counts.max()
+
+
+def test_shapes_that_depend_on_values_train_one_by_one():
+    with pytest.warns(RuntimeWarning, match="clients are computed one by one, because torch.func.vmap cannot batch"):
+        result = experiment(Counted(16, 4)).run()
+    assert result.rounds.num_rows

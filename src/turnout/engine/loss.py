@@ -65,8 +65,8 @@ class OfExamples:
     """Turn a loss module of torch into one loss for each example, ``[b]``: the mean over all other dimensions.
 
     The mean of these losses is the loss of the module with ``reduction="mean"``. For several labels of an example, the mean
-    is over those that are not ignored. `nn.BCEWithLogitsLoss` and `nn.BCELoss` also take outputs ``[b, 1]``, and labels 0
-    and 1, ``[b]``, of any type.
+    is over those that are not ignored. `nn.BCEWithLogitsLoss`, `nn.BCELoss` and `nn.MultiLabelSoftMarginLoss` take labels 0
+    and 1 of any type, and the first two also outputs ``[b, 1]`` for labels ``[b]``.
 
     Args:
         module: a loss module, such as ``nn.CrossEntropyLoss()``; it is copied.
@@ -93,7 +93,7 @@ class OfExamples:
         if any(True for _ in module.parameters()):
             raise ConfigurationError(f"loss: {name} has parameters, which are not trained: put them into the model")
         self.module = copy.deepcopy(module)
-        self.is_binary = isinstance(module, nn.BCEWithLogitsLoss | nn.BCELoss)
+        self.is_binary = isinstance(module, nn.BCEWithLogitsLoss | nn.BCELoss | nn.MultiLabelSoftMarginLoss)
         self.ignored = int(getattr(module, "ignore_index", IGNORED))
         if reduction == "mean":
             self.module.reduction = "none"  # type: ignore[assignment]

@@ -86,7 +86,9 @@ class Objective(Forward):
         """
         if self.engine != "vectorized":
             return
-        params, xs, ys = (value.expand(2, *value.shape).contiguous() for value in (self.initial, x, y))
+        # The second client repeats one example, so that shapes that depend on values differ between the two.
+        xs, ys = (torch.stack([value, value[:1].expand_as(value)]) for value in (x, y))
+        params = self.initial.expand(2, -1).contiguous()
         try:
             self.gradient(params, xs, ys, None, torch.arange(2, device=self.device), replay=False)
         except RuntimeError as error:  # due to batching: for a single client, the model has passed its check

@@ -47,10 +47,12 @@ def score(outputs: Any, targets: torch.Tensor, loss: Loss = cross_entropy) -> to
 
     For a label, the score is 1 if the model predicts it, else 0; for several labels, it is the mean over those that are
     not ignored (see `cross_entropy`). A model with one output for two classes predicts class 1 if the output is above 0,
-    or above 1/2 if it is a probability. For numbers, the score is the mean squared error, unless the loss compares the
-    targets with something else than the outputs, such as their exponential.
+    or above 1/2 if it is a probability. If `nn.CrossEntropyLoss` has probabilities of classes as targets, the label is the
+    most probable one. For numbers, the score is the mean squared error, unless the loss compares the targets with something
+    else than the outputs, such as their exponential.
     """
     if isinstance(outputs, torch.Tensor):
+        targets = _most_probable(loss, targets)
         if targets.is_floating_point() and not is_of_labels(loss):
             fits = outputs.shape in (targets.shape, (*targets.shape, 1))
             if fits and _is_of_numbers(loss, outputs, targets):
@@ -71,6 +73,7 @@ def as_logits(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> tuple
     Raises:
         ConfigurationError: if outputs cannot be read as predictions of labels.
     """
+    targets = _most_probable(loss, targets)
     if targets.is_floating_point() and not is_of_labels(loss):
         return outputs, targets
     kind = reading_of(loss, outputs, targets)
@@ -110,6 +113,8 @@ def check_columns(loss: Loss, outputs: Any, targets: torch.Tensor, num_classes: 
     if columns < num_classes:
         what = f"{columns} outputs" if outputs.shape != targets.shape and outputs.shape[-1] > 1 else "one output"
         instead = ", or one output with loss=torch.nn.BCEWithLogitsLoss()" if num_classes == 2 else ""
+        if what == "one output" and num_classes > 2:
+            instead = ", or give floating-point targets if they are numbers to predict"
         raise ConfigurationError(
             f"the model does not fit the data: it has {what} for {num_classes} classes (outputs {tuple(outputs.shape)}, "
             f"targets {tuple(targets.shape)}): write a last layer with {num_classes} outputs{instead}"
@@ -117,8 +122,15 @@ def check_columns(loss: Loss, outputs: Any, targets: torch.Tensor, num_classes: 
 
 
 def is_of_labels(loss: Loss) -> bool:
-    """Return True if a loss module compares outputs with labels 0 and 1, also if these are floating-point numbers."""
-    return isinstance(loss, OfExamples) and loss.is_binary
+    """Return True if a loss module compares outputs with labels 0 and 1 or with probabilities of classes, as numbers."""
+    return isinstance(loss, OfExamples) and (loss.is_binary or isinstance(loss.module, nn.CrossEntropyLoss))
+
+
+def _most_probable(loss: Loss, targets: torch.Tensor) -> torch.Tensor:
+    """Return the labels of probabilities of classes ``[b, C, ...]``, which `nn.CrossEntropyLoss` takes; others unchanged."""
+    if not (isinstance(loss, OfExamples) and isinstance(loss.module, nn.CrossEntropyLoss)):
+        return targets
+    return targets.argmax(dim=1) if targets.is_floating_point() and targets.dim() > 1 else targets
 
 
 def metric_of(targets: torch.Tensor, loss: Loss = cross_entropy) -> str:
@@ -171,19 +183,23 @@ def _axis_of_classes(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -
 
 
 def _is_of_numbers(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> bool:
-    """Return True unless a loss is smaller at other outputs than at the targets, as that of a logarithm or of logits is."""
+    """Return True unless a loss is smaller at other outputs than at the targets, as that of a logarithm or of logits is.
+
+    The targets are numbers between 0 and 1, and 1 and -1.
+    """
     if loss is squared_error:
         return True
     width = max(1, math.prod(targets.shape[1:]))
-    numbers = torch.linspace(0.1, 0.9, width + 1, dtype=targets.dtype)[1:].repeat(2)
-    numbers = numbers.reshape(2, *targets.shape[1:])
-    tried = [
-        _tried(loss, values.reshape(2, *outputs.shape[1:]), numbers)
-        for values in (numbers, numbers + 0.3, numbers - 0.3, 3 * numbers)
-    ]
-    if tried[0] is None:
-        return True
-    return not any(other is not None and other.sum() < tried[0].sum() for other in tried[1:])
+    between = torch.linspace(0.1, 0.9, width + 1, dtype=targets.dtype)[1:].repeat(2)
+    signs = torch.tensor([1.0, -1.0], dtype=targets.dtype).repeat_interleave(width)
+    for numbers in (between, signs):
+        tried = [
+            _tried(loss, values.reshape(2, *outputs.shape[1:]), numbers.reshape(2, *targets.shape[1:]))
+            for values in (numbers, numbers + 0.3, numbers - 0.3, 2 * numbers, 3 * numbers)
+        ]
+        if tried[0] is not None and any(other is not None and (other < tried[0]).any() for other in tried[1:]):
+            return False
+    return True
 
 
 def _tried(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor | None:
