@@ -164,7 +164,7 @@ def test_sparse_matrices_say_how_to_make_them_dense() -> None:
         ("age;who;ill\n1,5;a;0\n", "utf-8", r"columns are separated by ';', needed ',': .*sep=';', decimal=','\)"),
         ("age\twho\till\n1\ta\t0\n", "utf-8", r"columns are separated by '\\t', needed ','"),
         ("age,who,ill\n1,a,0\n", "utf-16", r"`iconv -f utf-16 -t utf-8 t.csv`, or give pandas.*encoding='utf-16'"),
-        ("age,who,ill\n1,a,0\n2,a ,1\n", "utf-8", "'a ' and 'a' differ by spaces alone: strip them"),
+        ("age,who,ill\n1,a,0\n2,a ,1\n", "utf-8", "'a' and 'a ' differ by spaces alone: strip them"),
     ],
 )
 def test_files_of_other_programs_are_refused_with_the_remedy(tmp_path, text, encoding, message):

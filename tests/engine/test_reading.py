@@ -220,7 +220,10 @@ def test_ignored_labels_do_not_count_in_a_mean():
         (squared_error, True),
         (nn.HingeEmbeddingLoss(), False),
         (nn.HuberLoss(), True),
-        (lambda outputs, targets: torch.maximum(0.9 * (targets - outputs[:, 0]), 0.1 * (outputs[:, 0] - targets)), True),
+        (
+            lambda outputs, targets: torch.maximum(0.9 * (targets - outputs[:, 0]), 0.1 * (outputs[:, 0] - targets)),
+            True,
+        ),
         (lambda outputs, targets: outputs[:, 0] + targets * (-outputs[:, 0]).exp(), False),
     ],
 )

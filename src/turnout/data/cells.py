@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from turnout.data.missing import with_nulls
 from turnout.data.reading import check_zones, checked_table, read_table_file
 
 _DAY = 86_400_000_000  # microseconds
+
+_ROW_NUMBERS = re.compile(r"__index_level_\d+__")
+"""Names that Arrow gives to the index of a data frame."""
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
 """Types of numeric columns; the last one is that of a column without any value."""
@@ -44,12 +48,23 @@ def read_columns(table: Any, names: Sequence[str]) -> pa.Table:
 
 
 def read_table(table: Any, client: str | None) -> pa.Table:
-    """Convert any kind of table to an Arrow table; clients of a CSV file are texts.
+    """Convert any kind of table to an Arrow table; clients of a CSV file are texts, and decimals are float64.
+
+    The row numbers of a data frame of pandas are no column, even where Arrow keeps them; levels of its index with a name are.
 
     Raises:
         ConfigurationError: if it is no table.
         DataError: if it cannot be read, or only some dates of a column have a time zone.
     """
+    read = _read(table, client)
+    read = read.select([name for name in read.column_names if not _ROW_NUMBERS.fullmatch(name)])
+    for position, field in enumerate(read.schema):
+        if pa.types.is_decimal(field.type):
+            read = read.set_column(position, field.name, read.column(position).cast(pa.float64()))
+    return read
+
+
+def _read(table: Any, client: str | None) -> pa.Table:
     if isinstance(table, str | os.PathLike):
         return read_table_file(Path(table), texts=() if client is None else (client,))
     if isinstance(table, pa.Table):
@@ -58,12 +73,17 @@ def read_table(table: Any, client: str | None) -> pa.Table:
         return table.with_format("arrow")[:]
     check_zones(table)
     try:
+        if hasattr(table, "iloc"):  # pandas
+            named = [level for level in table.index.names if level is not None]
+            frame = table.reset_index(level=named) if named else table
+            return checked_table(pa.Table.from_pandas(frame, preserve_index=False), "the table")
         if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
             return checked_table(pa.table(table), "the table")
-        if hasattr(table, "iloc"):  # pandas before 2.2
-            return checked_table(pa.Table.from_pandas(table, preserve_index=False), "the table")
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"the table cannot be read: {error}") from error
+        raise DataError(
+            f"the table cannot be read: {error}: give each column one type, such as frame[column].astype(str) or "
+            "astype(float)"
+        ) from error
     raise ConfigurationError(
         f"table: got {type(table).__name__}, needed a file, a data frame, an Arrow table, a Hugging Face data set or a "
         "mapping of columns"

@@ -23,17 +23,23 @@ def canonical(name: str) -> str:
 
 
 def different_names(what: str, names: Iterable[str]) -> None:
-    """Check that no two names are the same text for Unicode.
+    """Check that no two names are the same text for Unicode, or differ by spaces at their ends alone.
 
     Raises:
-        DataError: if two are, which readers would show alike.
+        DataError: if two are or do, which readers would show alike.
     """
     known: dict[str, str] = {}
     for name in names:
-        if known.setdefault(canonical(name), name) != name:
+        other = known.setdefault(canonical(name).strip(), name)
+        if canonical(other) != canonical(name):
             raise DataError(
-                f"{what}: {known[canonical(name)]!a} and {name!a} are one text in two forms of Unicode: write them "
-                "in one form, such as unicodedata.normalize('NFC', name)"
+                f"{what}: {other!r} and {name!r} differ by spaces alone: strip them, e.g. frame[column].str.strip(), or "
+                "write other names"
+            )
+        if other != name:
+            raise DataError(
+                f"{what}: {other!a} and {name!a} are one text in two forms of Unicode: write them in one form, such as "
+                "unicodedata.normalize('NFC', name)"
             )
 
 
@@ -85,14 +91,7 @@ def _plain_ids(what: str, values: Any) -> np.ndarray:
         texts = np.array(names, dtype=str)
     if (empty := np.char.str_len(texts) == 0).any():
         raise DataError(f"{what}: that of example {int(empty.argmax())} is empty: leave such examples out")
-    names = np.unique(texts)
-    stripped = np.char.strip(names)
-    if (apart := (stripped != names) & np.isin(stripped, names)).any():
-        name = str(names[apart.argmax()])
-        raise DataError(
-            f"{what}: {name!r} and {name.strip()!r} differ by spaces alone: strip them, e.g. "
-            "frame[column].str.strip(), or name the clients apart"
-        )
+    different_names(what, np.unique(texts).tolist())
     return texts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,12 @@ import torch
 
 from turnout.core.checks import DataError
 from turnout.data.cells import check_values, numbers, texts
+from turnout.data.client_ids import different_names
 from turnout.data.preparation import Preparation, PreparedColumn
+
+LOG = logging.getLogger("turnout.data")
+
+_EXACT = 1 << 24  # whole numbers up to it are exact in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +56,8 @@ class Columns:
             values = numbers(parts, column.name) if column.kind == "number" else None
             if values is None:
                 column, values = _one_hot(parts, column)
+            elif not others["scale"] and column.mean is None:
+                _note_rounded(column.name, values)
             read.append(values)
             known.append(column)
         inferred = [one.name for one, other in zip(columns, known, strict=True) if one.values != other.values]
@@ -111,9 +119,17 @@ class Columns:
             return torch.from_numpy(values.astype(np.float32))
 
 
+def _note_rounded(name: str, values: np.ndarray) -> None:
+    """Note whole numbers, such as times in seconds or keys, that inputs in float32 round."""
+    if (np.abs(values) > _EXACT).any() and (values == np.rint(values)).any():
+        LOG.warning("column %r has numbers above %d, which inputs in float32 round: write scale=True, or subtract a number, "
+                    "if their differences matter; leave out a column of keys by features=(...)", name, _EXACT)  # fmt: skip
+
+
 def _one_hot(parts: Sequence[pa.Table], column: PreparedColumn) -> tuple[PreparedColumn, np.ndarray]:
     """Return a column with its categories, by default the sorted values of all parts, and its one-hot encoding."""
     if not column.values:
         native = np.unique(np.concatenate([part.column(column.name).drop_null().to_numpy() for part in parts]))
         column = replace(column, values=tuple(filter(None, texts(pa.chunked_array([pa.array(native)])))))
+        different_names(f"column {column.name!r}", column.values)
     return column, np.concatenate([column.inputs(part, True) for part in parts])

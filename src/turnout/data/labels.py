@@ -11,10 +11,14 @@ import pyarrow as pa
 
 from turnout.core.checks import LARGEST_COUNT, DataError, known_name, shown
 from turnout.data.cells import texts
+from turnout.data.client_ids import different_names
 
 LOG = logging.getLogger("turnout.data")
 
 Task = Literal["classification", "regression"]
+
+_MISSING = ("", "?", "-", "na", "n/a", "nan", "none", "null", "missing", "unknown")
+"""Texts that programs write for missing values, in lower case."""
 
 _FEW = 20  # distinct whole numbers as floats that are taken for classes
 
@@ -62,7 +66,22 @@ def labels_of(
     if kinds == {"i"}:
         return _integers(values, name, task), None
     known, labels = np.unique(np.concatenate(values), return_inverse=True)
-    return labels.astype(np.int64), [str(label) for label in known]
+    names = [str(label) for label in known]
+    _check_names(name, names)
+    return labels.astype(np.int64), names
+
+
+def _check_names(column: str, names: Sequence[str]) -> None:
+    """Refuse names of classes that readers would show alike, and note those that differ by case or may be missing values."""
+    different_names(f"column {column!r}", names)
+    known: dict[str, str] = {}
+    for name in names:
+        if (other := known.setdefault(name.casefold(), name)) != name:
+            LOG.warning("column %r has the classes %r and %r, which differ by case alone: write them alike if they are one",
+                        column, other, name)  # fmt: skip
+        if name.casefold() in _MISSING:
+            LOG.warning("column %r has the class %r, which many programs write for a missing value: drop these rows if it is "
+                        "one", column, name)  # fmt: skip
 
 
 def declared_classes(table: Any, name: str) -> tuple[str, ...]:

@@ -198,6 +198,11 @@ def _inputs(
         ConfigurationError: if a column is missing, there are no columns, or categories are not inputs.
     """
     columns = list(features) or [name for name in parts[0].column_names if name not in others]
+    if not features and (unnamed := [name for name in columns if not name.strip() or name == "Unnamed: 0"]):
+        raise ConfigurationError(
+            f"features: the table has a column {unnamed[0]!r}, such as the row numbers that pandas writes, which would be an "
+            "input: write features=(...), or the file by to_csv(index=False)"
+        )
     for column in (*others, *columns, *categories):
         for part in parts:
             known_name("column", column, part.column_names)
