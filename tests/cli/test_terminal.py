@@ -12,7 +12,7 @@ from rich.console import Console
 
 import turnout as to
 from turnout.comparison.display import display
-from turnout.comparison.run import Update
+from turnout.comparison.update import Update
 from turnout.reporting.progress import Notes, Progress
 
 Turnout = Callable[..., Any]

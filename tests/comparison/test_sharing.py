@@ -23,8 +23,8 @@ from turnout import sweep
 from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.executors import executor_on
 from turnout.comparison.processes import _context
-from turnout.comparison.run import Update
 from turnout.comparison.sharing import WORKERS, running, standings
+from turnout.comparison.update import Update
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.record import checkpoint, lock
 

@@ -8,7 +8,7 @@ import pytest
 
 import turnout as to
 from turnout.comparison.display import display
-from turnout.comparison.run import Update
+from turnout.comparison.update import Update
 from turnout.reporting.progress import cell
 
 

@@ -11,6 +11,8 @@ from tests.tiny import classification
 
 from turnout import Experiment, Sgd, fedau
 from turnout.models import Logistic
+from turnout.record.describe import describe
+from turnout.record.environment import save_description
 from turnout_serve.cli.serving import status_at
 from turnout_serve.server.http.app import Http
 from turnout_serve.server.http.status import page
@@ -102,6 +104,21 @@ def test_commands_of_one_request_do_not_import_pytorch(folder, words):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "Connection refused" in done.stderr
     assert "heavy: []" in done.stderr
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_status_of_a_stopped_server_does_not_import_pytorch(deployed, state):
+    deployed.run()
+    deployed.host.service.writer.stop()
+    deployed.close()
+    save_description(deployed.folder, describe(RUN))
+    if state == "stopped":
+        (deployed.folder / "clients.parquet").unlink()
+    code = IMPORTS.format(words=["status", str(deployed.folder)])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert state in done.stdout, done.stderr
+    assert "2 of 2" in done.stdout
+    assert "heavy: ['pyarrow']" in done.stderr
 
 
 NODE = shutil.which("node")

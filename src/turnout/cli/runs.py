@@ -21,7 +21,8 @@ from turnout.comparison.compare import RunsFailed, Stopped, perform_all, runs_of
 from turnout.comparison.display import display
 from turnout.comparison.executors import executor_on
 from turnout.comparison.folders import is_finished, run_folder
-from turnout.comparison.run import Listener, Resources, Run
+from turnout.comparison.run import Resources, Run
+from turnout.comparison.update import Listener
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment

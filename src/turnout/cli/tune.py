@@ -16,10 +16,11 @@ from turnout.cli.runs import Plan
 from turnout.cli.settings import Settings
 from turnout.cli.user_code import member
 from turnout.cli.variants import Layers
-from turnout.comparison.run import Listener, Resources
+from turnout.comparison.run import Resources
 from turnout.comparison.tune import FILE as CHOICES
 from turnout.comparison.tune import Tune
 from turnout.comparison.tuning import Tuned
+from turnout.comparison.update import Listener
 from turnout.core.checks import ConfigurationError
 from turnout.experiment import Experiment
 from turnout.record import storage

@@ -18,9 +18,10 @@ from turnout.comparison.executors import check_jobs
 from turnout.comparison.folders import load_record, run_folder, save_order
 from turnout.comparison.jobs import Jobs, perform_in, perform_in_sequence
 from turnout.comparison.processes import Processes
-from turnout.comparison.run import Listener, Resources, Run, Update
+from turnout.comparison.run import Resources, Run
 from turnout.comparison.sharing import Worker
 from turnout.comparison.tuning import Tuner
+from turnout.comparison.update import Listener, Update
 from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
 from turnout.core.device import check_gpus
 from turnout.core.system import check_path

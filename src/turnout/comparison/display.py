@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from turnout.comparison.run import Listener, Update
+from turnout.comparison.update import Listener, Update
 from turnout.reporting.progress import MINUTE, Display, Terminal, cell
 
 

@@ -1,21 +1,24 @@
-"""Read the folders of runs: check that a run may resume there, whether it is finished, and load its record."""
+"""Read the folders of runs: check that a run may resume there, whether it is finished, and load its record.
+
+PyTorch is imported only by functions that compare an experiment or load a record, and not to tell the progress of a run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
 from turnout.core.checks import CheckpointError, DataError, counted
 from turnout.core.display import printable
-from turnout.experiment import Experiment
-from turnout.record import checkpoint, lock, stopped, storage
+from turnout.record import checkpoint, lock, saved, stopped, storage
 from turnout.record.contents import Contents, RunConfig
-from turnout.record.describe import describe, differences, without_neutral
-from turnout.record.query import History
-from turnout.results.records import RunRecord
+
+if TYPE_CHECKING:
+    from turnout.experiment import Experiment
+    from turnout.results.records import RunRecord
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
 
@@ -46,6 +49,8 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     Raises:
         CheckpointError: if it holds another experiment or more rounds, or is damaged.
     """
+    from turnout.record.describe import describe, differences, without_neutral
+
     if lock.in_use(folder):
         return False
     if not (folder / CONFIG).exists() or not (checkpoint.exists(folder) or (folder / TABLE).exists()):
@@ -57,14 +62,27 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
             f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "
             "delete this one"
         )
-    if (saved := checkpoint.version(folder)) is None:
+    if (done := checkpoint.version(folder)) is None:
         return False
-    if saved > experiment.rounds:
+    if done > experiment.rounds:
         raise CheckpointError(
-            f"{folder} holds {saved} rounds, more than the {experiment.rounds} asked for: ask for {saved} or more, or give "
+            f"{folder} holds {done} rounds, more than the {experiment.rounds} asked for: ask for {done} or more, or give "
             "another folder"
         )
-    return saved == experiment.rounds and len(History.load(folder, saved).clients) > 0
+    return done == experiment.rounds and len(saved.load(folder, done).clients) > 0
+
+
+def has_ended(folder: Path) -> bool:
+    """Return whether the run in a folder has taken its last round, and has saved its tables.
+
+    Raises:
+        CheckpointError: if there is no run, or it is damaged.
+    """
+    storage.check_all(folder)
+    done = checkpoint.version(folder) or 0
+    end = stopped.load(folder)
+    ended = done >= _config(folder)["rounds"] or (end is not None and done == end["rounds"])
+    return ended and done > 0 and len(saved.load(folder, done).clients) > 0
 
 
 def load_record(folder: str | Path) -> RunRecord:
@@ -73,22 +91,17 @@ def load_record(folder: str | Path) -> RunRecord:
     Raises:
         CheckpointError: if there is no run, or it is damaged or not finished.
     """
+    from turnout.record.query import History
+    from turnout.results.records import RunRecord
+
     folder = Path(folder)
-    storage.check_all(folder)
-    config, saved = _config(folder), checkpoint.version(folder) or 0
-    history = History.load(folder, saved) if saved else History()
-    if not (saved >= config["rounds"] or saved == _stopped_after(folder)) or not len(history.clients):
+    finished, config, done = has_ended(folder), _config(folder), checkpoint.version(folder) or 0
+    if not finished:
         raise CheckpointError(
-            f"the run in {folder} is not finished ({saved} of {config['rounds']} rounds): go on with "
+            f"the run in {folder} is not finished ({done} of {config['rounds']} rounds): go on with "
             f"`{checkpoint.command(folder)}`, or leave it out"
         )
-    return RunRecord(printable(config["algorithm"]["name"]), config["seed"], history, config)
-
-
-def _stopped_after(folder: Path) -> int | None:
-    """Return the number of rounds after which a callback ended the run; None where none did."""
-    end = stopped.load(folder)
-    return None if end is None else end["rounds"]
+    return RunRecord(printable(config["algorithm"]["name"]), config["seed"], History.load(folder, done), config)
 
 
 def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:

@@ -16,8 +16,9 @@ import cloudpickle
 import torch
 
 from turnout.comparison.processes import Processes
-from turnout.comparison.run import Resources, Run, Update, perform
+from turnout.comparison.run import Resources, Run, perform
 from turnout.comparison.sharing import WORKERS, Worker
+from turnout.comparison.update import Update
 from turnout.core.signals import Flag
 from turnout.record import outer
 

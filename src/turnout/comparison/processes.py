@@ -21,7 +21,8 @@ from typing import Any
 import cloudpickle
 import torch
 
-from turnout.comparison.run import Resources, Run, Update, perform
+from turnout.comparison.run import Resources, Run, perform
+from turnout.comparison.update import Update
 from turnout.core.numerics import use_threads
 from turnout.core.signals import HANGUP
 from turnout.engine.allocator import keep_large_buffers

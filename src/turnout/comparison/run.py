@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from turnout.callbacks import Callback, Callbacks
 from turnout.comparison.folders import is_finished
+from turnout.comparison.update import Listener, Update
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.numerics import default_settings
 from turnout.core.signals import Flag
@@ -54,34 +55,6 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.label}, seed {self.seed}"
-
-
-@dataclass(frozen=True)
-class Update:
-    """The state of a run.
-
-    Attributes:
-        name: `Run.label`.
-        seed: seed of the run.
-        status: ``"elsewhere"`` where another process performs the run.
-        done, rounds: completed and total rounds; both are 0 before the first round.
-        note: the latest accuracy, or the reason of a failure.
-        trace: the traceback of a failure.
-    """
-
-    name: str
-    seed: int
-    status: Literal["started", "running", "done", "failed", "stopped", "elsewhere"]
-    done: int = 0
-    rounds: int = 0
-    note: str = ""
-    trace: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name}, seed {self.seed}"
-
-
-Listener = Callable[[Update], None]
 
 
 @dataclass(frozen=True)

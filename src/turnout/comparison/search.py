@@ -9,8 +9,9 @@ from typing import Any
 from turnout.comparison.compare import RunsFailed, perform_all
 from turnout.comparison.display import display
 from turnout.comparison.folders import is_finished, load_record, save_order
-from turnout.comparison.run import Listener, Resources, Run
+from turnout.comparison.run import Resources, Run
 from turnout.comparison.study import Study
+from turnout.comparison.update import Listener
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
 from turnout.record import lock, outer

@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from turnout.comparison.folders import load_record, ordered_names, rounds_of
-from turnout.comparison.run import Listener, Run, Update
+from turnout.comparison.folders import has_ended, load_record, ordered_names, rounds_of
+from turnout.comparison.update import Listener, Update
 from turnout.core.checks import CheckpointError
 from turnout.core.display import printable
 from turnout.core.system import move
-from turnout.record import checkpoint, contents, lock, outer
-from turnout.record.query import History
-from turnout.results.records import RunRecord
+from turnout.record import checkpoint, contents, lock, outer, saved
+
+if TYPE_CHECKING:
+    from turnout.comparison.run import Run
+    from turnout.results.records import RunRecord
 
 WORKERS = ".workers"
 """The folder of the workers' files, inside the folder of a comparison."""
@@ -57,7 +59,8 @@ class Worker:
 
     def __init__(self, folder: Path, runs: Sequence[Run], listener: Listener) -> None:
         self._runs, self._listener = {str(run): run for run in runs}, listener
-        self._left, self._ended, self._running = deque(runs), dict[Run, Update](), dict[str, Update]()
+        self._left, self._running = deque(runs), dict[str, Update]()
+        self._ended: dict[Run, Update] = {}
         self.records: dict[Run, RunRecord] = {}
         self._written = self._read = 0.0
         self._path = folder / WORKERS / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
@@ -203,16 +206,15 @@ def _standing(run: Path, name: str, workers: Mapping[str, tuple[str, Update]]) -
         return Standing(name, "not begun")
     done, rounds = checkpoint.version(run) or 0, rounds_of(run)
     try:
-        load_record(run)
+        return Standing(name, "finished" if has_ended(run) else "stopped", done, rounds)
     except CheckpointError:
         return Standing(name, "stopped", done, rounds)
-    return Standing(name, "finished", done, rounds)
 
 
 def _recorded(run: Path) -> int:
     """Return the number of rounds that the tables of a run in progress have."""
     try:
-        return History.load(run).last_round
+        return saved.load(run).log.last
     except (CheckpointError, OSError):  # it is being written
         return checkpoint.version(run) or 0
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import check_runs, first_of, perform_all, runs_of
-from turnout.comparison.run import Listener, Resources, Run
+from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Sampler, Study, corners, space_of
+from turnout.comparison.update import Listener
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.experiment import Experiment
 from turnout.results.grid import Sweep, by_name

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from turnout.comparison.compare import RunsFailed, numbers_of, perform_all
 from turnout.comparison.folders import run_folder
-from turnout.comparison.run import Listener, Resources, Run
+from turnout.comparison.run import Resources, Run
 from turnout.comparison.tuning import Outcome, Search, Trial, Tuned
+from turnout.comparison.update import Listener
 from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.experiment import Experiment
 from turnout.record import storage

@@ -7,16 +7,17 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import check_path
 from turnout.record import contents, storage
 from turnout.record.contents import Contents, Unreadable, Whole
+
+if TYPE_CHECKING:
+    import torch
 
 FILE, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
@@ -40,6 +41,8 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
     Raises:
         CheckpointError: if it cannot be written, e.g. on a full disk; the last checkpoint is unchanged then.
     """
+    from safetensors.torch import save_file  # here, because commands that read a version alone need no PyTorch
+
     contents: dict[str, torch.Tensor] = {}
     addresses: set[int] = set()
     for name, tensor in tensors.items():
@@ -124,7 +127,7 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], di
     """Read a file: its tensors if `tensors` is True, and its facts."""
     try:
         storage.check(path)
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt" if tensors else "numpy") as file:
             facts = contents.parse((file.metadata() or {}).get("facts", "{}"))
             contents.check(path, Facts, facts)
             names = file.keys() if tensors else ()
