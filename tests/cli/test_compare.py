@@ -211,6 +211,18 @@ def test_refused_comparison_creates_no_folder(command: Sequence[str], turnout: T
     assert not list(Path().iterdir())
 
 
+def test_other_comparisons_get_folders_with_numbers(turnout: Turnout, small: Sequence[str]) -> None:
+    def folder_of(*words: str) -> str:
+        done = turnout("compare", *words, "--seeds", 1, "--rounds", 2, "--jobs", 1, "--quiet", "--no-report", *small)
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()[-1].removeprefix("runs and tables: ")
+
+    assert folder_of("fedau", "mifa") == "runs/compare-digits"
+    assert folder_of("fedavg") == "runs/compare-digits-2", "other algorithms"
+    assert folder_of("fedau", "local.lr=0.3") == "runs/compare-digits-3", "other settings"
+    assert folder_of("fedavg") == "runs/compare-digits-2", "the same command goes on with its own runs"
+
+
 def test_refused_comparison_changes_no_settings(turnout: Turnout, small: Sequence[str]) -> None:
     command = ("compare", "fedau", "fedavg", "--seeds", 1, "--jobs", 1, "--no-report", "--folder", "c", *small)
     assert turnout(*command, "--rounds", 1).exit_code == 0

@@ -189,10 +189,10 @@ def test_search_prints_best_trials_and_resumes(turnout: Turnout, small: Sequence
     assert result.exit_code == 0, result.output
     assert "2 trials, 1 seed on digits" in result.stderr
     assert next(line for line in result.stdout.splitlines() if line.startswith("best: ")).startswith("best: local.lr=")
-    with Path("runs/sweep-digits/results.csv").open() as file:
+    with Path("runs/search-digits/results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["trial"], row["seed"]) for row in rows] == [("0", "0"), ("1", "0")]
-    settings = json.loads(Path("runs/sweep-digits/trial-1/seed-0/settings.json").read_text())
+    settings = json.loads(Path("runs/search-digits/trial-1/seed-0/settings.json").read_text())
     assert settings["local"] == {"lr": float(rows[1]["local.lr"]), "steps": int(rows[1]["local.steps"])}
     again = turnout(*command, "--trials", 3)
     assert again.stderr.count("done, validation accuracy") == 1

@@ -55,6 +55,16 @@ def _accuracy(path: Path) -> list[float]:
     return pq.read_table(path)["test_accuracy"].to_pylist()
 
 
+def test_same_command_goes_on_with_a_tuned_comparison(turnout: Turnout, small: Sequence[str]) -> None:
+    command = ("compare", "fedavg", "--seeds", 1, "--tune", 10, *ROUNDS, "--no-report", *small)
+    first, again = turnout(*command), turnout(*command)
+    assert first.exit_code == again.exit_code == 0, again.output
+    assert again.stdout == first.stdout
+    other = turnout(*command[:1], "mifa", *command[2:])
+    assert other.exit_code != 0
+    assert "runs/compare-digits holds another comparison or sweep, of 1 run such as fedavg/seed-0" in other.output
+
+
 def test_seeds_of_the_search_are_never_those_of_the_comparison(turnout: Turnout, small: Sequence[str]) -> None:
     done = turnout("compare", "fedavg", "--seeds", "100,102", "--tune", 10, *ROUNDS, "--no-report", *small)
     assert done.exit_code == 0, done.output

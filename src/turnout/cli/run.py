@@ -19,8 +19,8 @@ from turnout.cli.options import Table
 from turnout.cli.runs import save, saved, warn_of_dropped
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
-from turnout.comparison.folders import is_finished, load_record
-from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
+from turnout.comparison.folders import OtherRuns, is_finished, load_record
+from turnout.core.checks import ConfigurationError, TurnoutError, counted
 from turnout.core.system import same_directory
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
@@ -139,7 +139,7 @@ def folder_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[P
         return folder, checkpoint.exists(folder)
     for number in count(1):
         target = Path(name if number == 1 else f"{name}-{number}")
-        with suppress(CheckpointError):
+        with suppress(OtherRuns):
             is_finished(target, experiment)
             if checkpoint.exists(target) or not target.exists():
                 return target, checkpoint.exists(target)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import typer
@@ -20,7 +21,7 @@ from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import RunsFailed, Stopped, perform_all, runs_of
 from turnout.comparison.display import display
 from turnout.comparison.executors import executor_on
-from turnout.comparison.folders import is_finished, run_folder
+from turnout.comparison.folders import OtherRuns, check_order, is_finished, run_folder
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.update import Listener
 from turnout.core.checks import ConfigurationError, DataError, counted
@@ -110,7 +111,7 @@ class Plan:
         return made
 
     def check(self, metric: str | None = None, target: bool = False) -> FederatedData:
-        """Check experiments and folders before anything is trained, and return the data of the first run.
+        """Check experiments before anything is trained, and return the data of the first run.
 
         Args:
             metric: a column or cost that all have to record.
@@ -118,17 +119,44 @@ class Plan:
 
         Raises:
             ConfigurationError, DataError: if an experiment is invalid.
-            CheckpointError: if the folder holds another run.
         """
         first = self.experiments(self.seeds[0])
         check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
-        # Later seeds are built only if their folder contains a run, to compare it.
+        return next(iter(first.values())).data
+
+    def placed(self, numbered: bool) -> Plan:
+        """Return the plan, in the next folder with a number if `numbered` and its own folder has other runs.
+
+        Raises:
+            OtherRuns: if its folder has other runs and is not `numbered`.
+        """
+        for number in count(1):
+            plan = replace(self, folder=Path(f"{self.folder}-{number}") if number > 1 else self.folder)
+            try:
+                plan.check_folder()
+                return plan
+            except OtherRuns:
+                if not numbered:
+                    raise
+        raise AssertionError("unreachable")
+
+    def check_folder(self) -> None:
+        """Check that the folder has no other runs. Only experiments whose folder has a run are built.
+
+        Raises:
+            OtherRuns: if it has.
+        """
         for seed in self.seeds:
             folders = {name: run_folder(self.folder, name, seed) for name in self.settings}
             begun = {name: self.settings[name] for name, run in folders.items() if (run / "config.json").exists()}
             for name, experiment in replace(self, settings=begun).experiments(seed).items():
                 is_finished(folders[name], experiment)
-        return next(iter(first.values())).data
+        self.check_order()
+
+    def check_order(self) -> None:
+        """Check that the folder is not that of another comparison."""
+        runs = [run_folder(self.folder, name, seed) for name in self.settings for seed in self.seeds]
+        check_order(self.folder, [str(run.relative_to(self.folder)) for run in runs])
 
     def runs(self, checkpoint_every: int | None = None) -> list[Run]:
         """Save the settings of every run in its folder, for `turnout run --resume` and reports, and return the runs."""

@@ -133,4 +133,4 @@ class SweepOptions(SearchOptions, PreviewOptions, RunsOptions, ExperimentOptions
 
     overrides: list[str] | None = settings_argument()
     seeds: str | None = seeds_option()
-    folder: Path | None = folder_option("runs/CONFIG, or runs/sweep-DATA")
+    folder: Path | None = folder_option("runs/CONFIG, runs/sweep-DATA, or runs/search-DATA with --trials")

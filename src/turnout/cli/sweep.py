@@ -85,7 +85,8 @@ class SweepPlan:
             name: settings_of(self.under, self.options.algorithm, name, point) for name, point in points.items()
         }
         config = self.options.config
-        name = config.stem if config else f"sweep-{next(iter(settings.values())).table['data']['name']}"
+        kind = "sweep" if self.options.trials is None else "search"
+        name = config.stem if config else f"{kind}-{next(iter(settings.values())).table['data']['name']}"
         return Plan(settings, self.seeds, self.options.folder or Path("runs") / name)
 
     def ends(self) -> dict[str, Mapping[str, Any]]:
@@ -116,6 +117,7 @@ class SweepPlan:
         combinations = points(self.axes)
         plan = self.plan(combinations)
         resources = self.begin(counted(len(combinations), "point"), plan)
+        plan = plan.placed(numbered=self.options.folder is None)
 
         def tell(done: Mapping[Run, RunRecord], _: str = "") -> None:
             result = grid_result(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)

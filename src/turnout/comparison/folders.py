@@ -5,7 +5,7 @@ PyTorch is imported only by functions that compare an experiment or load a recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from turnout.results.records import RunRecord
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
+
+
+class OtherRuns(CheckpointError):
+    """Report a folder with a run or a comparison other than the one that is asked for."""
 
 
 def _check_below(name: str) -> str:
@@ -47,7 +51,8 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     A folder that another process is writing is not read and counts as unfinished.
 
     Raises:
-        CheckpointError: if it holds another experiment or more rounds, or is damaged.
+        OtherRuns: if it holds another experiment or more rounds.
+        CheckpointError: if it is damaged.
     """
     from turnout.record.describe import describe, differences, without_neutral
 
@@ -58,14 +63,14 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # one of the two is enough to resume
     there, here = without_neutral(_config(folder)), without_neutral(describe(experiment))
     if different := list(differences(there, here)):
-        raise CheckpointError(
+        raise OtherRuns(
             f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "
             "delete this one"
         )
     if (done := checkpoint.version(folder)) is None:
         return False
     if done > experiment.rounds:
-        raise CheckpointError(
+        raise OtherRuns(
             f"{folder} holds {done} rounds, more than the {experiment.rounds} asked for: ask for {done} or more, or give "
             "another folder"
         )
@@ -133,17 +138,26 @@ def save_order(folder: Path, runs: Iterable[Path]) -> None:
     """Save the order of the runs of a comparison.
 
     Raises:
-        CheckpointError: if the folder has another comparison or sweep, none of whose runs is among these.
+        OtherRuns: if the folder has another comparison or sweep, none of whose runs is among these.
     """
     names = [str(run.relative_to(folder)) for run in runs]
     with lock.locked(folder, patience=lock.PATIENCE):
-        there = _order(folder / ORDER) if (folder / ORDER).exists() else []
-        if there and names and set(there).isdisjoint(names):
-            raise CheckpointError(
-                f"{folder} holds another comparison or sweep, of {counted(len(there), 'run')} such as {there[0]}, whose "
-                "tables would be overwritten: give another --folder"
-            )
+        check_order(folder, names)
         storage.save(folder, {ORDER: storage.json_writer({"runs": names})})
+
+
+def check_order(folder: Path, names: Sequence[str]) -> None:
+    """Check that a folder has no other comparison or sweep, none of whose runs is among those with these names.
+
+    Raises:
+        OtherRuns: if it has one.
+    """
+    there = _order(folder / ORDER) if (folder / ORDER).exists() else []
+    if there and names and set(there).isdisjoint(names):
+        raise OtherRuns(
+            f"{folder} holds another comparison or sweep, of {counted(len(there), 'run')} such as {there[0]}, whose "
+            "tables would be overwritten: give another --folder"
+        )
 
 
 def ordered_names(folder: Path) -> list[str]:

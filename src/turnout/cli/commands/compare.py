@@ -77,9 +77,14 @@ def compare(options: CompareOptions) -> None:
         runs.introduce(what, settings.values(), data)
 
     tuned = {}
-    if options.tune is not None:
+    if options.tune is None:
+        plan = plan.placed(numbered=options.folder is None)
+        target = plan.folder
+    else:
+        plan.check_order()
         with runs.resources_on(options, resources, target) as performers:
             plan, tuned = tune.tuned_plan(plan, options.tune, performers, not options.quiet)
+        plan.check_folder()
         tune.tell(plan, tuned, whole)
 
     def tell(done: Any, _: str = "") -> None:

@@ -81,6 +81,7 @@ def check(planned: Sequence[PanelPlan]) -> None:
     for plan in planned:
         try:
             plan.check()
+            plan.check_folder()
         except (ConfigurationError, DataError) as error:
             refused[plan.panel.name] = f"panel {plan.panel.name}: {error}"
     left = [plan.panel.name for plan in planned if plan.panel.name not in refused]

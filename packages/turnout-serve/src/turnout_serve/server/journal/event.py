@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-# Journals of earlier versions have "enrol", and each entry is in the digest of the next: the spelling stays.
+# Journals of earlier versions have "enrol", and digests are of it.
 Kind = Literal[
     "start", "restart", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove",
     "codes",
