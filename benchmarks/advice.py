@@ -29,9 +29,9 @@ import torch
 
 from turnout.experiment import Experiment
 from turnout.workbench.advise.advice import leaders, nearest
-from turnout.workbench.advise.participation import Participation, available_in
+from turnout.workbench.advise.participation import Participation
 from turnout.workbench.advise.trials import EVALUATIONS, Stage, own_cell, tried
-from turnout.workbench.benchmark.cells import Cell, Version
+from turnout.workbench.benchmark.cells import Cell, Version, available_in
 from turnout.workbench.benchmark.rows import Row, late, published, tuned
 from turnout.workbench.benchmark.standings import Table, table_of
 

@@ -329,15 +329,16 @@ import sys
 import turnout as to
 
 data = to.data.digits().split(to.partition.Dirichlet(alpha=0.1), num_clients=10)
-result = to.Experiment(data, to.models.Logistic(), rounds=2).run()
+result = to.Experiment(data, to.models.Logistic(), rounds=2).run(sys.argv[1])
 result.history.column("local_loss"), result.history.client_column("weight")
+to.load(sys.argv[1])
 print("pandas" in sys.modules)
 """
 
 
-def test_recording_a_run_does_not_import_pandas():
+def test_recording_and_loading_a_run_does_not_import_pandas(tmp_path):
     """Arrow imports it for its own conversions, where it is installed, which takes half a second."""
-    ended = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
+    ended = subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
 
 

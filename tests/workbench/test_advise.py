@@ -16,9 +16,9 @@ from turnout.cli.print_config import toml
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.workbench import commands
 from turnout.workbench.advise.advice import leaders, nearest
-from turnout.workbench.advise.participation import Participation, available_in, present_in
+from turnout.workbench.advise.participation import Participation, present_in
 from turnout.workbench.advise.trials import Stage, own_cell, tried, visits
-from turnout.workbench.benchmark.cells import Version
+from turnout.workbench.benchmark.cells import Version, available_in
 from turnout.workbench.benchmark.standings import table_of
 
 LONG = {"rounds": 60, "evaluate_every": 60}

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from turnout.core.checks import ConfigurationError
 from turnout.simulation.running import Interrupted
 from turnout.workbench import commands
-from turnout.workbench.advise.participation import Participation, available_in
+from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import figures_of
@@ -253,7 +253,7 @@ def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
     assert text.count('<table class="sortable') == 3
     assert text.count("<svg") >= 2  # ranks, and accuracy against absence
     assert '<th scope="col">tau_max</th><th scope="col">tau_avg</th>' in text
-    seen = Participation.of(available_in(CELLS[0].experiment("average_participating", {}, 0)))
+    seen = Participation.of(CELLS[0].present)
     assert f"<td>{seen.tau_max:.3g}</td><td>{seen.tau_avg:.3g}</td>" in text
     assert '<tr><th scope="row">buffer</th><td>–</td>' in text  # speeds decide who takes part
     assert "equal, bit for bit" in call("check", "mine.json")

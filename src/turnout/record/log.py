@@ -9,7 +9,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import flush
@@ -42,7 +41,7 @@ class Rounds(NamedTuple):
 
     def up_to(self, last: int) -> Rounds:
         """Return the rounds up to the round `last`."""
-        return Rounds(*(part.filter(pc.field("round") <= last) for part in self))
+        return Rounds(*(part.slice(0, np.searchsorted(numbers(part["round"]), last, side="right")) for part in self))
 
 
 class Log:

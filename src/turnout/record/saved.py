@@ -11,7 +11,7 @@ import pyarrow as pa
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log, Rounds
 from turnout.record.schema import CLIENT_COLUMNS, PARTICIPATION_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import build, damaged, read
+from turnout.record.tables import build, damaged, numbers, read
 
 ROUNDS, CLIENTS, PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
 
@@ -49,7 +49,7 @@ def _tables(folder: Path) -> Saved:
     rounds = read(folder / ROUNDS, ROUND_COLUMNS)
     clients = read(folder / CLIENTS, CLIENT_COLUMNS)
     participation = read(folder / PARTICIPATION, PARTICIPATION_COLUMNS)
-    if (np.diff(rounds["round"]) <= 0).any() or (np.diff(participation["round"]) < 0).any():
+    if (np.diff(numbers(rounds["round"])) <= 0).any() or (np.diff(numbers(participation["round"])) < 0).any():
         raise damaged(folder, "its rounds do not ascend")
     # Participation is saved first: a process that was killed while saving leaves rows of later rounds.
     tables = Rounds(rounds, participation)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from turnout.workbench.advise.participation import Participation, available_in
+from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.standings import Standing, Table
 
@@ -22,9 +22,7 @@ def nearest(seen: Participation, version: Version, tier: str = "small") -> list[
     cells = [
         cell for cell in version.of_tier(tier) if "pace" not in cell.settings and "population" not in cell.settings
     ]
-    vectors = np.array(
-        [Participation.of(available_in(cell.experiment(version.reference, {}, 0))).vector for cell in cells]
-    )
+    vectors = np.array([Participation.of(cell.present).vector for cell in cells])
     distances = np.linalg.norm((vectors - seen.vector) / vectors.std(axis=0).clip(1e-9), axis=1)
     order = np.argsort(distances, kind="stable")[:NUM_CELLS]
     return [(cells[index], float(distances[index])) for index in order]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.checks import DataError
-from turnout.experiment import Experiment
 from turnout.population.availability.intervals import read_intervals
+from turnout.record.tables import numbers
 from turnout.result import load
 
 
@@ -106,7 +106,7 @@ def present_in(path: Path, everyone: bool = False) -> np.ndarray:
     if path.is_dir():
         result = load(path)
         table, num_clients = result.participation, result.clients.num_rows
-        client, start = (table[name].to_numpy() for name in ("client", "round"))
+        client, start = (numbers(table[name]) for name in ("client", "round"))
         start = start - (start.min() if len(start) else 0)
         end = start + 1
     else:
@@ -123,15 +123,6 @@ def present_in(path: Path, everyone: bool = False) -> np.ndarray:
     for index, first, last in zip(row, start, end, strict=True):
         present[index, int(first) : int(last)] = True
     return present
-
-
-def available_in(experiment: Experiment) -> np.ndarray:
-    """Return the availability ``[clients, rounds]`` of an experiment."""
-    data = experiment.data
-    counts = data.label_counts() if data.has_labels else None
-    bound = experiment.population.availability.bind(data.num_clients, counts, experiment.seed)
-    everyone = np.arange(data.num_clients)
-    return np.stack([bound.available(everyone, round) for round in range(experiment.rounds)], axis=1)
 
 
 def _longest(row: np.ndarray) -> int:

@@ -64,18 +64,24 @@ class Cell:
         return self.settings["data"].get("num_clients") or Settings.of(self.settings).seeded(0).data().num_clients
 
     @cached_property
+    def _first(self) -> Experiment:
+        """The experiment of the first seed with the default rule, for its splits and participation."""
+        return Settings.of(self.settings)(0)
+
+    @cached_property
+    def present(self) -> np.ndarray:
+        """Who is available when with the first seed, ``[clients, rounds]``."""
+        return available_in(self._first)
+
+    @cached_property
     def hash(self) -> str:
         """The hash of the settings, and of splits and participation of the first seed in the first rounds."""
-        experiment = Settings.of(self.settings)(0)
         digest = hashlib.sha256(json.dumps([self.target, dict(self.settings)], sort_keys=True).encode())
-        for shards in experiment.data.splits.values():
+        for shards in self._first.data.splits.values():
             digest.update(np.ascontiguousarray(shards.offsets, dtype=np.int64).tobytes())
             digest.update(np.ascontiguousarray(shards.y.numpy()).tobytes())
-        data = experiment.data
-        counts = data.label_counts() if data.has_labels else None
-        bound = experiment.population.availability.bind(data.num_clients, counts, 0)
-        for round in range(experiment.rounds):
-            digest.update(np.packbits(bound.available(np.arange(data.num_clients), round)).tobytes())
+        for present in self.present.T:
+            digest.update(np.packbits(present).tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -129,6 +135,15 @@ class Version:
 
 _SEARCHED = ("server_lr", "gamma", "global_lr")
 """Options that scale the server's step; the first that a rule has is searched."""
+
+
+def available_in(experiment: Experiment) -> np.ndarray:
+    """Return the availability ``[clients, rounds]`` of an experiment."""
+    data = experiment.data
+    counts = data.label_counts() if data.has_labels else None
+    bound = experiment.population.availability.bind(data.num_clients, counts, experiment.seed)
+    everyone = np.arange(data.num_clients)
+    return np.stack([bound.available(everyone, round) for round in range(experiment.rounds)], axis=1)
 
 
 def _cell(name: str, cell: Mapping[str, Any], table: Mapping[str, Any]) -> Cell:

@@ -14,7 +14,7 @@ from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
 from turnout.reporting.style import GRAY, INK, PALETTE, dress, new_figure
 from turnout.results.statistics import Measured, number
-from turnout.workbench.advise.participation import Participation, available_in
+from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.figures import FIGURES
 from turnout.workbench.benchmark.standings import RANKED, Standing, Table
@@ -57,7 +57,7 @@ def write(table: Table, version: Version, path: Path) -> Path:
             for rule, row in table.standings.items() for name, standing in row.items() if standing.edges
         ],
         reference=version.reference,
-        participation=_participation(table, version),
+        participation=_participation(table),
         drawings=[
             draw("Average ranks", "Lines join rules that do not differ at the level 0.05; the bar is that difference.",
                  "Average rank of each rule, with the critical difference.", lambda: ranks_figure(table)),
@@ -158,13 +158,13 @@ def _means(row: Mapping[str, Standing], names: tuple[str, ...]) -> tuple[float, 
     return overall, absent
 
 
-def _participation(table: Table, version: Version) -> list[tuple[str, list[str]]]:
+def _participation(table: Table) -> list[tuple[str, list[str]]]:
     """Return figures of the participation of each cell with the first seed; none where speeds decide who takes part."""
     lines = []
     for cell in table.cells:
         values = ["–"] * len(PARTICIPATION)
         if cell.rates != "speed":
-            seen = Participation.of(available_in(cell.experiment(version.reference, {}, version.seeds[0])))
+            seen = Participation.of(cell.present)
             values = [f"{value:.3g}" for name, value in asdict(seen).items() if name in PARTICIPATION]
         lines.append((cell.name, values))
     return lines

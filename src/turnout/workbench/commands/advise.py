@@ -102,7 +102,8 @@ def _present(options: AdviseOptions) -> np.ndarray:
     """Return who took part when."""
     from turnout.cli.settings import Settings
     from turnout.core.checks import ConfigurationError
-    from turnout.workbench.advise.participation import available_in, present_in
+    from turnout.workbench.advise.participation import present_in
+    from turnout.workbench.benchmark.cells import available_in
 
     if (options.source is None) == (options.availability is None):
         raise ConfigurationError("give one of RUN, TRACE.csv and --availability: turnout advise trace.csv")
