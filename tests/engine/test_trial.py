@@ -74,3 +74,13 @@ def test_shapes_that_depend_on_values_train_one_by_one():
     with pytest.warns(RuntimeWarning, match="clients are computed one by one, because torch.func.vmap cannot batch"):
         result = experiment(Counted(16, 4)).run()
     assert result.rounds.num_rows
+
+
+def test_whole_numbers_as_inputs_of_a_linear_layer_say_what_to_write():
+    data = to.data.from_arrays(torch.zeros(40, 16, dtype=torch.uint8), DATA.train.y[:40]).split(
+        to.partition.Iid(), num_clients=4
+    )
+    with pytest.raises(
+        to.ConfigurationError, match=r"Inputs are whole numbers: write x.astype\('float32'\), and / 255"
+    ):
+        to.Experiment(data, nn.Linear(16, 4), to.fedavg(to.Sgd(steps=2)), rounds=2).run()
