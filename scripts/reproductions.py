@@ -80,7 +80,8 @@ class Artifact:
         seconds = self.run["seconds"]
         time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
         version = f"turnout {self.run['turnout']} at {self.run['commit'][:10]}"
-        return f"`{self.run['command']}` ({self.size}, {time} of one core, {version})"
+        on = "on a GPU" if "--device cuda" in self.run["command"] else "of one core"
+        return f"`{self.run['command']}` ({self.size}, {time} {on}, {version})"
 
 
 def declared(name: str) -> Reproduction:
