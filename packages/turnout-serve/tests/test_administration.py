@@ -21,7 +21,7 @@ from turnout_serve.client.calls import JoinError
 from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.http import administration
 from turnout_serve.server.http.app import ROUTES
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turnout_serve.server.http.limits import Limits, network_of
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.verdicts import hashed
 from turnout_serve.wire import edge
 from turnout_serve.wire.assignment import Assignment

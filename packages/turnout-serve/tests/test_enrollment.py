@@ -11,7 +11,7 @@ import torch
 from turnout.core.checks import CheckpointError
 from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.journal.entries import Entry
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.process import new_codes
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.administrator import TOKEN_FILE, VARIABLE, read_token, server_token

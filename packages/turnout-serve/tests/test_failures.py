@@ -28,9 +28,8 @@ from turnout_serve.server.journal import checkpoints
 from turnout_serve.server.journal import driver as drivers
 from turnout_serve.server.journal.checkpoints import check_progress
 from turnout_serve.server.journal.entries import Entry
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event, UnwrittenVisits
 from turnout_serve.server.journal.replay import replay
-from turnout_serve.server.journal.visits import UnwrittenVisits
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server

@@ -17,7 +17,7 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint, lock, storage
 from turnout.simulation import Simulation
 from turnout_serve.server.journal import checkpoints, retention
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.journal.retention import FOLDER, anchors
 from turnout_serve.server.options import Options

@@ -31,7 +31,7 @@ from turnout.record import checkpoint
 from turnout_serve.server.http.sockets import PlainUvicorn
 from turnout_serve.server.journal import checkpoints
 from turnout_serve.server.journal.entries import Entry, Outcome
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options

@@ -15,7 +15,7 @@ from turnout.protocol.survey import FIRST_TASK
 from turnout.simulation import Simulation
 from turnout_serve.server.journal.entries import Outcome
 from turnout_serve.server.journal.replay import replay
-from turnout_serve.server.journal.visits import LostTasks
+from turnout_serve.server.journal.timeouts import LostTasks
 from turnout_serve.server.leases import Leases
 
 from .test_hostile import auth

@@ -24,7 +24,7 @@ from turnout_flower.options import Options
 from turnout_flower.replies import body_of, mean, metrics_of
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry, Outcome
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options as ServerOptions
 from turnout_serve.server.service import Service

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnout_serve.server.journal.entries import Entry, is_void, void_token
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Verdict, hashed
 

@@ -18,7 +18,7 @@ from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, Surve
 from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
-from turnout_serve.server.journal.event import Event, Kind
+from turnout_serve.server.journal.events import Event, Kind
 from turnout_serve.server.journal.handler import EntryHandler
 from turnout_serve.server.journal.journal_writer import JournalWriter
 from turnout_serve.server.journal.outcomes import Outcomes, answer_after, state_after

@@ -1,20 +1,26 @@
-"""Apply journal entries on a server, and answer the events that they were."""
+"""Apply journal entries on a server, log what their operator may look for later, and answer the events that they were."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Protocol
 
+from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Entry, Outcome
-from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.outcomes import Outcomes, answer_after
 from turnout_serve.server.journal.timeouts import Timeouts
-from turnout_serve.server.journal.told import tell
 from turnout_serve.server.run import noise
 from turnout_serve.server.run.roster import REASONS
+from turnout_serve.server.run.served_run import OVER
 from turnout_serve.server.verdicts import Verdict
 from turnout_serve.wire.administrator import CHANGES
+
+log = logging.getLogger("turnout.server")
+
+_LOGGED = {"ban": "client banned", "unban": "client unbanned", "remove": "client removed", "name": "client named"}
 
 
 class Handler(Protocol):
@@ -86,7 +92,7 @@ class EntryHandler:
         """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
         version = self._driver.version
         effects = self._driver.apply(entry)
-        tell(self._driver, entry, effects, version)
+        _tell(self._driver, entry, effects, version)
         self._outcomes.add(effects.outcomes)
         self._timeouts.update(effects)
         ready = effects.assigned + effects.surveyed
@@ -132,3 +138,36 @@ def standing(driver: Driver, client: int) -> str:
     if driver.task_of(client) is not None:
         return "at work"
     return "there" if roster.is_present(client) else "away"
+
+
+def _tell(driver: Driver, entry: Entry, effects: Effects, version: int) -> None:
+    """Log what an entry has brought about: enrollments, changes, reports that do not count, and server steps.
+
+    Args:
+        driver: the run after the entry.
+        entry, effects: the entry, and its effects.
+        version: version before the entry.
+    """
+    text = str(entry.data.get("text", ""))
+    match entry.kind:
+        case "enrol":
+            log.info("client enrolled", extra=_who(driver, entry.sender))
+        case kind if kind in _LOGGED:
+            log.info(_LOGGED[kind], extra=_who(driver, entry.sender) | ({"reason": text} if kind == "ban" else {}))
+        case "fail" if "refused" in entry.data:
+            reason = {"task": entry.task, "reason": entry.data["refused"]}
+            log.warning("report refused", extra=_who(driver, entry.sender) | reason)
+    for outcome in effects.outcomes:
+        if outcome.outcome in ("taken", OVER) or (outcome.task == entry.task and "refused" in entry.data):
+            continue
+        what = "answer not given" if outcome.task >= FIRST_TASK else "task dropped"
+        log.info(what, extra=_who(driver, outcome.client) | {"task": outcome.task, "reason": outcome.outcome})
+    if driver.version > version:
+        run = driver.run
+        log.info("server step", extra={"step": driver.version, "reports": 0 if run is None else len(run.used)})
+
+
+def _who(driver: Driver, client: int) -> dict[str, Any]:
+    """Return the number and the name of a client."""
+    name = driver.roster.names.get(client, "")
+    return {"client": client} | ({"client_name": name} if name else {})

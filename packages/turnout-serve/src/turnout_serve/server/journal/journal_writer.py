@@ -19,10 +19,8 @@ from turnout.record.lock import FolderGone, create
 from turnout_serve.server.journal.checkpoints import Checkpoints, check_progress
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry, Outcome
-from turnout_serve.server.journal.event import Event
-from turnout_serve.server.journal.event_queue import EventQueue
+from turnout_serve.server.journal.events import Event, EventQueue, UnwrittenVisits
 from turnout_serve.server.journal.handler import Handler
-from turnout_serve.server.journal.visits import UnwrittenVisits
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.blame import PieceFailed
 from turnout_serve.server.run.figures import snapshot

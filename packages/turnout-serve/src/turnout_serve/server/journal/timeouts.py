@@ -1,4 +1,4 @@
-"""Turn the passing of time into events: leases of clients, deadlines of tasks, timers of the pace."""
+"""Turn the passing of time into events: leases of clients, deadlines and suspensions, timers of the pace."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Effects
-from turnout_serve.server.journal.event import Event
-from turnout_serve.server.journal.visits import LostTasks
+from turnout_serve.server.journal.entries import Effects, Outcome
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.leases import Leases, Presence
+
+_MAX_LOST = 16  # tasks in a row that a client may lose before it is suspended
+_MAX_SECONDS = 3600.0  # of a suspension
 
 
 class Timeouts:
@@ -116,3 +119,36 @@ class Timeouts:
         for client in clients:
             if (task := self._driver.tasks.training_of(client)) is not None:
                 heapq.heappush(self._deadlines, (due, client, task.task))
+
+
+class LostTasks:
+    """Suspend clients that take tasks and send no report: after 16 in a row, for twice as long each time, up to an hour.
+
+    Tasks that the pace ends (late, stale) do not count. A report resets the count, and so does a restart of the server.
+
+    Args:
+        clock: seconds that the server has run.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lost: dict[int, int] = {}
+        self._until: dict[int, float] = {}
+
+    def note(self, outcomes: Iterable[Outcome]) -> list[int]:
+        """Count outcomes of tasks; return the clients that are suspended by them."""
+        suspended = []
+        for outcome in outcomes:
+            if outcome.outcome == "taken":
+                self._lost.pop(outcome.client, None)
+                self._until.pop(outcome.client, None)
+            elif outcome.outcome in ("left", "died") and outcome.task < FIRST_TASK:
+                lost = self._lost[outcome.client] = self._lost.get(outcome.client, 0) + 1
+                if lost >= _MAX_LOST:
+                    self._until[outcome.client] = self._clock() + min(_MAX_SECONDS, 2.0 ** min(lost - _MAX_LOST, 12))
+                    suspended.append(outcome.client)
+        return suspended
+
+    def wait(self, client: int) -> float:
+        """Return the seconds until a client may have a task again."""
+        return max(0.0, self._until.get(client, 0.0) - self._clock())
