@@ -18,7 +18,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import SecureSum
 from turnout_serve.cli.commands.clients import codes_in, shown
 from turnout_serve.client.calls import JoinError
-from turnout_serve.server.enrollment import Enrollment
+from turnout_serve.server.enrollment import Enrollment, hashed
 from turnout_serve.server.http import administration
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.journal.events import Event
@@ -27,7 +27,7 @@ from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
 from turnout_serve.server.store import files, store
 from turnout_serve.server.store.database import StoreUnavailable
-from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import read_token
 
 from .test_crashes import Reaper

@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 import torch
 
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.limits import Limits, network_of
 from turnout_serve.server.journal.events import Event
-from turnout_serve.server.verdicts import hashed
 from turnout_serve.wire import edge
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.bodies import Checkin, Fail

@@ -269,8 +269,7 @@ def test_requests_beyond_the_rate_limit_are_refused(deployed):
 
 def test_one_time_code_is_used_once(folder):
     """Where enrollment takes a code, each makes one client; the client that used it may ask again."""
-    from turnout_serve.server.enrollment import Enrollment
-    from turnout_serve.server.verdicts import hashed
+    from turnout_serve.server.enrollment import Enrollment, hashed
 
     world = World(RUN, folder, min_clients=8)
     try:

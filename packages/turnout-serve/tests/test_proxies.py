@@ -7,12 +7,12 @@ import time
 import pytest
 
 from turnout.core.checks import ConfigurationError
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http import sockets
 from turnout_serve.server.http.app import Http
 from turnout_serve.server.http.limits import Limits
 from turnout_serve.server.http.proxies import Networks, Proxies
 from turnout_serve.server.options import Options
-from turnout_serve.server.verdicts import hashed
 
 from .test_hostile import RUN
 from .test_sockets import TOKEN, alive, ask, connected, listening

@@ -14,10 +14,10 @@ from turnout.models import Logistic
 from turnout.record.describe import describe
 from turnout.record.environment import save_description
 from turnout_serve.cli.serving import status_at
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.app import Http
 from turnout_serve.server.http.status import page
 from turnout_serve.server.options import Options
-from turnout_serve.server.verdicts import hashed
 from turnout_serve.wire.administrator import TOKEN_FILE, server_token
 
 from .world import ADMINISTRATOR, ANNOUNCEMENT

@@ -16,6 +16,7 @@ from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
 from turnout_serve.client.worker import Worker
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.app import Http
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.recovery import recover
@@ -25,7 +26,6 @@ from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.service import Service
 from turnout_serve.server.store.store import Store
-from turnout_serve.server.verdicts import hashed
 
 from . import agreement
 

@@ -12,9 +12,9 @@ from turnout.evaluation.queries import Question
 from turnout_serve.cli.deployed import experiment_of
 from turnout_serve.cli.serving import note
 from turnout_serve.client.calls import Call
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.run.served_experiment import ServedExperiment
-from turnout_serve.server.verdicts import hashed
 
 from ..world import World
 

@@ -23,10 +23,11 @@ from turnout.protocol.survey import DECLINES, FIRST_TASK
 from turnout_serve.cli.deployed import experiment_of
 from turnout_serve.cli.serving import note
 from turnout_serve.client.calls import Call, JoinError
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.run.served_experiment import ServedExperiment
-from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.format import decode, encode, read_manifest, repr_digest
 
 from ..world import ALLOWS, REPEATS, World

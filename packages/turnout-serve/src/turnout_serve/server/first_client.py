@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.record import lock
-from turnout_serve.server.enrollment import NEEDS_CODE
+from turnout_serve.server.enrollment import NEEDS_CODE, hashed
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.http.endpoints import Endpoints, later
 from turnout_serve.server.http.requests import Strangers, body_of
@@ -23,7 +23,7 @@ from turnout_serve.server.http.status import as_fields
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import make, new_codes, note_address, url_of, uvicorn_config
 from turnout_serve.server.store.store import Store
-from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import server_token
 from turnout_serve.wire.bodies import Enroll
 from turnout_serve.wire.data_shape import DataShape

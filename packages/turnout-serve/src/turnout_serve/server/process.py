@@ -23,6 +23,7 @@ from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.record.lock import FolderGone
 from turnout.record.storage import replace_files
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.app import Http
 from turnout_serve.server.http.sockets import PlainUvicorn, bounded
 from turnout_serve.server.journal.recovery import opened
@@ -33,7 +34,6 @@ from turnout_serve.server.run.training import secure, training
 from turnout_serve.server.service import Service
 from turnout_serve.server.store.database import StoreLost
 from turnout_serve.server.store.store import Store
-from turnout_serve.server.verdicts import hashed
 from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, CODES_FILE, server_token
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL

@@ -15,7 +15,7 @@ from turnout.core.checks import count
 from turnout.core.display import printable
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, SurveyPhase
-from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned
+from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned, hashed
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.events import Event, Kind
@@ -28,7 +28,7 @@ from turnout_serve.server.options import Options
 from turnout_serve.server.run import noise
 from turnout_serve.server.run.setting import norm_unit
 from turnout_serve.server.run.usual import UsualSizes
-from turnout_serve.server.verdicts import Refused, Verdict, hashed
+from turnout_serve.server.verdicts import Refused, Verdict
 
 _MAX_SURVEYS = 16  # evaluations and queries at a time
 

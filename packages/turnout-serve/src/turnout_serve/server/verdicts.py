@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, NamedTuple
 
 from turnout.core.checks import TurnoutError
@@ -21,8 +20,3 @@ class Refused(TurnoutError):
     def __init__(self, status: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
         self.verdict = Verdict(status, {"reason": reason, **more})
-
-
-def hashed(secret: str) -> str:
-    """Return the hash of a token or code. It was drawn at random, so a hash without salt reveals nothing of it."""
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -10,11 +10,12 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError
 from turnout.evaluation.queries import Question
+from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.endpoints import answer, written
 from turnout_serve.server.http.routes import route
 from turnout_serve.server.journal.handler import standing
 from turnout_serve.server.service import Service
-from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import admin_bodies as bodies
 
 MOST_CLIENTS = 1000

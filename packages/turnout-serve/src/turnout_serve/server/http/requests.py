@@ -13,12 +13,12 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from turnout_serve.server.enrollment import UNKNOWN
+from turnout_serve.server.enrollment import UNKNOWN, hashed
 from turnout_serve.server.http.limits import RateLimit, network_of
 from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.options import Options
 from turnout_serve.server.service import Service
-from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import TOKEN
 from turnout_serve.wire.bodies import Body
 from turnout_serve.wire.edge import read_object

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from turnout_serve.wire.bodies import Reason
@@ -80,12 +81,12 @@ class Route:
         answers = {**_ANY, **_ACCESS[self.sender], **body, **self.answers}
         return {k: (Reason, v) if isinstance(v, str) else v for k, v in sorted(answers.items())}
 
-    @property
+    @cached_property
     def takes_json(self) -> bool:
         """True where the request has a JSON body."""
         return self.body not in (None, BINARY)
 
-    @property
+    @cached_property
     def parameters(self) -> list[str]:
         """Names of the parameters of the path."""
         return re.findall(r"{(\w+)}", self.path)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from turnout_serve.server.journal.driver import Driver
 
-# Journals of earlier versions have "enrol", and each entry is in the digest of the next: the spelling stays.
+# Journals of earlier versions have "enrol", and digests are of it.
 Kind = Literal[
     "start", "restart", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove",
     "codes",

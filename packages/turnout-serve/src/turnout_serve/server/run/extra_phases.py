@@ -43,8 +43,6 @@ class ExtraPhases:
 
     def take(self, client: int, body: str, task: Assignment) -> None:
         """Add the message of a client on a task of the present round, or of its group."""
-        if not self.declared:
-            return
         if task.phase == "train":  # messages in a group that was dissolved are of no use
             self._messages.drop([client])
         self._messages.take(task.phase, client, body, task)

@@ -159,7 +159,8 @@ class ServedRun:
             self.scheduler.reported(entry.time, client, task, assignment.version)
             self._book.end(client, task)
             self.reports.bodies[task] = entry.body
-            self.extra.take(client, entry.body, assignment)
+            if self.extra.declared:
+                self.extra.take(client, entry.body, assignment)
             effects.outcomes.append(Outcome(task, client, "taken", entry.body))
 
     def advance(self, time: float, effects: Effects) -> None:
