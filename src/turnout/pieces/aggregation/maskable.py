@@ -48,10 +48,7 @@ class MaskedPhases:
 
     def attendance(self, seed: int, version: int) -> Attendance:
         """Return a record of the clients that take part in the sum of the round from `version`."""
-        masking = self.masking
-        return Attendance(
-            masking.threshold, masking.degree, masking.min_clients, (seed, version), masking.code.capacity
-        )
+        return self.masking.attendance((seed, version))
 
     def server_side(
         self,

@@ -9,7 +9,6 @@ import numpy as np
 
 from turnout.core.types import State
 from turnout.evaluation.queries import Question
-from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.masked_sum import MaskedVectors
 from turnout.protocol.secure.overlap import apart, as_bits
 from turnout.protocol.survey import FIRST_TASK, SurveyRequest
@@ -40,13 +39,9 @@ class SummedSurvey:
         self.step, self._reason = 0, "too few clients are left"
         self.culprits: dict[int, str] = {}
         self._setting, self._read = setting, read
-        masking = self.layout.masking
-        seed = (setting.seed, FIRST_TASK + request.number)
-        self._attendance = Attendance(
-            masking.threshold, masking.degree, masking.min_clients, seed, masking.code.capacity
-        )
+        self._seed = (setting.seed, FIRST_TASK + request.number)
+        self._attendance = self.layout.masking.attendance(self._seed)
         self._messages = StoredMessages(setting, read)
-        self._seed = seed
 
     @property
     def group(self) -> int:
