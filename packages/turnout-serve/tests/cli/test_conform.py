@@ -74,7 +74,7 @@ BROKEN = {
         "minibatches and updates are as specified",
         "fold(key, client)",
         "fold(key, client + 1)",
-        "delta is off by",
+        "is off by",
     ),
 }
 """By what goes wrong: the rule that a client breaks, what is changed in it, and what is found."""
