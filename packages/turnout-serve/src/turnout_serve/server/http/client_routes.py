@@ -1,9 +1,11 @@
-"""The routes by which clients enroll, ask for work and leave."""
+"""The routes by which clients enroll, ask for work in long polls, and leave."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -11,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError
 from turnout_serve.server.http.endpoints import answer, written
-from turnout_serve.server.http.long_polls import LongPolls
 from turnout_serve.server.http.requests import Gate
 from turnout_serve.server.http.routes import route
 from turnout_serve.server.http.task_routes import links_of
@@ -21,6 +22,39 @@ from turnout_serve.wire import bodies
 from turnout_serve.wire.data_shape import DataShape
 
 log = logging.getLogger("turnout.http")
+
+
+class LongPolls:
+    """The open long polls, at most one of each client. All methods may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, asyncio.Future[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @contextmanager
+    def hold(self, client: int) -> Iterator[asyncio.Future[None]]:
+        """Open a long poll, in place of an earlier one of the client; yield a future that is done when it can be answered."""
+        self.wake([client])
+        future = self._held[client] = asyncio.get_running_loop().create_future()
+        try:
+            yield future
+        finally:
+            if self._held.get(client) is future:
+                del self._held[client]
+
+    def wake(self, clients: Iterable[int] | None = None) -> None:
+        """Have the long polls of clients answered; None answers all."""
+        for client in list(self._held) if clients is None else clients:
+            if (future := self._held.get(client)) is not None:
+                with suppress(RuntimeError):  # of a loop that was closed because the server stops
+                    future.get_loop().call_soon_threadsafe(_wake, future)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class ClientRoutes:
