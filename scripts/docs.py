@@ -189,7 +189,7 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
     """
     if source in LINKED:
         text = outside_code(with_algorithms, text)
-    text = outside_code(lambda part: re.sub(r"(?<!`)(`--[^`\n]{1,32}`)(?!`)", r"\1{.option}", part), text)
+    text = outside_code(lambda part: re.sub(r"(?<!`)(`(?:\w+ ){0,2}--[^`\n]{1,32}`)(?!`)", r"\1{.option}", part), text)
 
     def link(found: re.Match[str]) -> str:
         label, target, anchor = found[1], found[2], found[3] or ""

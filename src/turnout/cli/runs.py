@@ -124,8 +124,12 @@ class Plan:
         check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
         return next(iter(first.values())).data
 
-    def placed(self, numbered: bool) -> Plan:
+    def placed(self, fits: Callable[[Plan], None], *, numbered: bool) -> Plan:
         """Return the plan, in the next folder with a number if `numbered` and its own folder has other runs.
+
+        Args:
+            fits: `check_folder` or `check_order`.
+            numbered: whether the folder may change.
 
         Raises:
             OtherRuns: if its folder has other runs and is not `numbered`.
@@ -133,7 +137,7 @@ class Plan:
         for number in count(1):
             plan = replace(self, folder=Path(f"{self.folder}-{number}") if number > 1 else self.folder)
             try:
-                plan.check_folder()
+                fits(plan)
                 return plan
             except OtherRuns:
                 if not numbered:

@@ -117,7 +117,7 @@ class SweepPlan:
         combinations = points(self.axes)
         plan = self.plan(combinations)
         resources = self.begin(counted(len(combinations), "point"), plan)
-        plan = plan.placed(numbered=self.options.folder is None)
+        plan = plan.placed(Plan.check_folder, numbered=self.options.folder is None)
 
         def tell(done: Mapping[Run, RunRecord], _: str = "") -> None:
             result = grid_result(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)

@@ -22,7 +22,7 @@ class CompareOptions(PreviewOptions, RunsOptions, ExperimentOptions):
         "ALGORITHM|KEY=VALUE", None, autocompletion=names_of("algorithm"),
     )  # fmt: skip
     seeds: str | None = seeds_option()
-    folder: Path | None = folder_option("runs/CONFIG, or runs/compare-DATA")
+    folder: Path | None = folder_option("runs/CONFIG, runs/compare-DATA, or runs/tuned-DATA with --tune")
     to_accuracy: float | None = option(
         "Also report the rounds, bytes and simulated seconds until this accuracy was reached, e.g. 0.8.",
         "SHARE", panel=OUTCOME,
@@ -65,7 +65,8 @@ def compare(options: CompareOptions) -> None:
         typer.echo(toml(file_of(settings, whole)), nl=False)
         return
     first, config = next(iter(settings.values())), options.config
-    target = options.folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
+    kind = "compare" if options.tune is None else "tuned"
+    target = options.folder or Path("runs") / (config.stem if config else f"{kind}-{first.table['data']['name']}")
     plan = runs.Plan(settings, seeds_of(3 if whole.seeds is None else whole.seeds), target)
     if options.dry_run:
         show(planned_of_all(plan, "algorithm"))
@@ -77,11 +78,11 @@ def compare(options: CompareOptions) -> None:
         runs.introduce(what, settings.values(), data)
 
     tuned = {}
-    if options.tune is None:
-        plan = plan.placed(numbered=options.folder is None)
-        target = plan.folder
-    else:
-        plan.check_order()
+    # A search chooses settings that the folder may have already, so only the names of runs are compared before it.
+    fits = runs.Plan.check_folder if options.tune is None else runs.Plan.check_order
+    plan = plan.placed(fits, numbered=options.folder is None)
+    target = plan.folder
+    if options.tune is not None:
         with runs.resources_on(options, resources, target) as performers:
             plan, tuned = tune.tuned_plan(plan, options.tune, performers, not options.quiet)
         plan.check_folder()
