@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import turnout as to
 from turnout.cli.app import app
+from turnout.cli.names import AGGREGATIONS, ALGORITHMS, AVAILABILITY
 from turnout.cli.sweep import SweepPlan
 from turnout.trackers.tracker import Tracker
 
@@ -148,6 +149,21 @@ def test_settings_on_a_command_line_are_valid(line, tmp_path, monkeypatch):
     outcome = CliRunner().invoke(app, words if words[0] == "sweep" else [*words, "--print-config"])
     assert outcome.exit_code == 0, outcome.output
     assert seen or "[algorithm" in outcome.output
+
+
+def test_list_of_features_has_every_algorithm_and_no_other():
+    section = (ROOT / "docs/features.md").read_text("utf-8").partition("## Algorithms")[2].partition("\n\nMethods")[0]
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
+    named = re.findall(r"`(\w+)`", " ".join(re.sub(r"`--[^`]*`|server=\w+", "", row) for row in rows))
+    assert sorted(named) == sorted(ALGORITHMS)
+
+
+@pytest.mark.parametrize("family", ["availability", "robust aggregation"])
+def test_lists_of_pieces_name_existing_ones(family):
+    text = (ROOT / "docs/features.md").read_text("utf-8")
+    row = next(line for line in text.splitlines() if line.startswith(f"| {family} |"))
+    known = {**AVAILABILITY, **AGGREGATIONS}
+    assert set(re.findall(r"`(\w+)`", row)) <= set(known)
 
 
 def test_navigation_names_existing_pages():

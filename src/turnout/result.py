@@ -84,7 +84,9 @@ class Result(Predicting, Scored):
         self.preparation = preparation
 
     def __repr__(self) -> str:
-        parts = [repr(self.name), counted(self.history.last_round, "round"), *self._judged(), *self._stopped()]
+        empty = self.history.empty_rounds().get("empty_rounds", 0)
+        rounds = counted(self.history.last_round, "round") + f" ({empty:,} without participants)" * bool(empty)
+        parts = [repr(self.name), rounds, *self._judged(), *self._stopped()]
         return f"Result({', '.join(parts)})"
 
     def _repr_html_(self) -> str:

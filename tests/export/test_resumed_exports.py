@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import turnout as to
+
+from ..tiny import adapted
 
 LOCAL = to.Sgd(lr=0.1, steps=2, batch_size=8)
 RULES = {
@@ -15,6 +18,7 @@ RULES = {
     "apfl": to.apfl(local=LOCAL),
     "fedala": to.fedala(local=LOCAL),
 }
+ADAPTERS = ("fedex_lora", "flora", "flexlora", "raflora")
 
 
 def patients():
@@ -47,3 +51,17 @@ def test_resumed_run_exports_the_same_files(rule, tmp_path):
         written.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert {"model.safetensors", "model.pt", "preprocessing.json"} <= written[0].keys()
     assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_adapters_after_an_interruption_are_those_without_one(name, tmp_path):
+    run = to.Experiment(patients(), adapted(3, 2), to.ALGORITHMS[name](LOCAL), rounds=4)
+    whole = run.run(tmp_path / "whole")
+    replace(run, rounds=2).run(tmp_path / "resumed")
+    resumed = run.run(tmp_path / "resumed", resume=True)
+    for result, folder in ((whole, "whole"), (resumed, "resumed")):
+        result.export(tmp_path / f"{folder}.safetensors")
+    assert (tmp_path / "whole.safetensors").read_bytes() == (tmp_path / "resumed.safetensors").read_bytes()
+    x = run.data.train.x[:5]
+    with torch.no_grad():
+        assert torch.equal(resumed.model(x), whole.model(x))

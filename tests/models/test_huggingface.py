@@ -273,11 +273,13 @@ def test_unsupported_bases_are_refused(changes, message, monkeypatch):
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # between the two packages
 @pytest.mark.parametrize("name", ["fedavg", "fedex_lora", "flora", "flexlora"])
 def test_exported_adapter_equals_the_trained_model(name, tmp_path):
-    """Also with changed frozen weights, of a base with transposed ones (GPT-2's Conv1D)."""
+    """Also after an interruption, and with changed frozen weights of a base with transposed ones (GPT-2's Conv1D)."""
     data_of_run = data(LANGUAGE)
     local = to.AdamW(lr=0.05, steps=4, batch_size=8)
     run = to.Experiment(data=data_of_run, model=LANGUAGE, algorithm=to.ALGORITHMS[name](local), rounds=3)
-    result = run.run(tmp_path / "run")
+    replace(run, rounds=1).run(tmp_path / "run")
+    result, whole = run.run(tmp_path / "run", resume=True), run.run()
+    assert all(torch.equal(*pair) for pair in zip(result.model.parameters(), whole.model.parameters(), strict=True))
     loaded = to.load(tmp_path / "run")
     folder = loaded.export(tmp_path / "adapter", format="peft", card=True)
     card = (folder / "model-card.md").read_text()

@@ -54,6 +54,7 @@ def test_end_of_a_run_and_its_report_say_when_the_first_participant_came(
     rows = [(client, start, start + 1) for client in range(data.num_clients) for start in (3, 7)]
     population = to.Population(availability=to.availability.Trace(rows))
     result = to.Experiment(data, to.models.Logistic(), to.fedau(), population, rounds=10).run(tmp_path)
+    assert "10 rounds (8 without participants)" in repr(result)
     assert result.summary()["empty_rounds"] == 8
     assert result.summary()["first_participation"] == 4
     note = "fedau: nobody took part in 8 of the 10 rounds of 1 run; the first participant came in round 4"
