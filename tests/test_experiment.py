@@ -199,7 +199,7 @@ def test_full_disk_during_a_run_keeps_the_last_checkpoint(tiny, tmp_path, monkey
 
     def fill(row):
         if row["round"] == 5:
-            patch.setattr(checkpoint, "save_file", full)
+            patch.setattr("safetensors.torch.save_file", full)
 
     with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="previous files are unchanged"):
         small(tiny).run(tmp_path / "run", checkpoint_every=2, callbacks=[AfterRound(fill)])

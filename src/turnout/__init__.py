@@ -44,6 +44,8 @@ def __getattr__(name: str) -> Any:
     """Import `turnout.exports` when the first public name, or `__all__`, is used (PEP 562)."""
     if name in _MODULES:
         return import_module(_MODULES[name])
+    if name == "behaviour":  # in scripts for earlier versions
+        return import_module(_MODULES["behavior"])
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     exports = vars(import_module("turnout.exports")).items()

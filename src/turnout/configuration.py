@@ -14,6 +14,7 @@ from turnout.base.algorithm import ALGORITHMS, Algorithm
 from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse, shown
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
+from turnout.core.earlier_names import present
 from turnout.core.numerics import default_settings
 from turnout.core.other_names import ExplainsArguments
 from turnout.data.federated import FederatedData
@@ -207,7 +208,7 @@ class Configuration(ExplainsArguments):
             count("evaluation_examples", self.evaluation_examples)
         if self.memory_budget is not None:
             count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
-        known_name("engine", self.engine, ENGINES)
+        object.__setattr__(self, "engine", known_name("engine", present(self.engine), ENGINES))
         known_name("precision", self.precision, PRECISIONS)
         known_name("statistics", self.statistics, STATISTICS)
 

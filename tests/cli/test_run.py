@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 
 import turnout_cli
 from turnout.algorithms import ALGORITHMS
@@ -319,7 +320,7 @@ def test_too_long_path_prints_one_line(arguments: Sequence[str], turnout: Turnou
 def test_run_without_final_checkpoint_is_unfinished(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_file, saved = checkpoint.save_file, []
+    save_file, saved = safetensors.torch.save_file, []
 
     def full(*arguments: Any, **options: Any) -> None:
         saved.append(arguments)
@@ -329,7 +330,7 @@ def test_run_without_final_checkpoint_is_unfinished(
 
     call = ("run", "--rounds", 3, "--checkpoint-every", 1, *small)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
+        patch.setattr(safetensors.torch, "save_file", full)
         ended = turnout(*call, "--folder", "full")
     assert ended.exit_code == 1
     assert "No space left on device" in ended.stderr

@@ -145,7 +145,7 @@ class Client:
         self.address, self.delta, self.num_examples = address, np.asarray(delta), num_examples
         self.token, self.phases, self.over = secrets.token_urlsafe(32), [], False
         self.run = self._json("GET", "/v1/run")
-        self.number = self._json("POST", "/v1/enroll", {"protocol": 2})["client"]
+        self.number = self._json("POST", "/v1/enrol", {"protocol": 2})["client"]
 
     def turn(self):
         """Ask for work, and do it."""
@@ -170,7 +170,7 @@ class Client:
             }
         if task["phase"] == "share":
             rows = self.sum.share(
-                told["neighbors"].tolist(), [r.tobytes() for r in told["keys"]], float(told["weight"])
+                told["neighbours"].tolist(), [r.tobytes() for r in told["keys"]], float(told["weight"])
             )
             return {"sealed": ("U8", (1, len(rows), 126), b"".join(rows))}
         self.sum.check(

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from turnout import CheckpointError
-from turnout.record import checkpoint
 from turnout.record.checkpoint import FILE, PREVIOUS, flatten, load, save, unflatten
 from turnout.record.storage import DIGESTS
 
@@ -133,7 +132,7 @@ def test_full_device_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
         path.write_bytes(b"the first half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(
         CheckpointError, match=r"No space left on device.*previous files are unchanged: free some space"
     ):

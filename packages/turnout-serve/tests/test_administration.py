@@ -210,7 +210,7 @@ def test_banned_client_gets_the_reason_and_ends(world):
     with pytest.raises(JoinError, match="this client is banned: sends noise"):
         deployed.homes[0].turn(deployed.host)
     for method, path in (
-        ("POST", "/v1/enroll"), ("POST", "/v1/checkin"), ("POST", "/v1/leave"), ("GET", f"/v1/models/{task.model}"),
+        ("POST", "/v1/enrol"), ("POST", "/v1/checkin"), ("POST", "/v1/leave"), ("GET", f"/v1/models/{task.model}"),
         ("GET", f"/v1/tasks/{task.task}"), ("POST", f"/v1/tasks/{task.task}/heartbeat"),
         ("POST", f"/v1/tasks/{task.task}/fail"), ("PUT", f"/v1/tasks/{task.task}/report"),
     ):  # fmt: skip
@@ -274,7 +274,7 @@ def test_token_of_a_removed_client_enrolls_a_new_one(world):
     assert deployed.host.send("POST", "/v1/checkin", b"{}", old).status == 401
     deployed.restart()
     assert deployed.host.send("POST", "/v1/checkin", b"{}", old).status == 401
-    answer = deployed.host.send("POST", "/v1/enroll", b'{"protocol": 2, "name": "new"}', old)
+    answer = deployed.host.send("POST", "/v1/enrol", b'{"protocol": 2, "name": "new"}', old)
     assert (answer.status, answer.table()["client"]) == (201, 4)
     assert [(row["name"], row["state"]) for row in rows(deployed)][3] == ("", "removed")
     deployed.homes = [home for home in deployed.homes if home.row != 3]
@@ -363,7 +363,7 @@ def test_concurrent_changes_are_all_applied(world, seed):
     def newcomer(number):
         body = {"protocol": 2, "code": codes[number % len(codes)]}
         return host._send(
-            "POST", "/v1/enroll", json.dumps(body).encode(), bearer(f"newcomer-{number}-" + "x" * 30), None
+            "POST", "/v1/enrol", json.dumps(body).encode(), bearer(f"newcomer-{number}-" + "x" * 30), None
         )
 
     async def at_once(turn):
@@ -415,7 +415,7 @@ def with_codes(world):
 
 def enroll(deployed, token, code):
     body = json.dumps({"protocol": 2, "code": code}).encode()
-    return deployed.host.send("POST", "/v1/enroll", body, bearer(token * 40)).status
+    return deployed.host.send("POST", "/v1/enrol", body, bearer(token * 40)).status
 
 
 def test_codes_are_added_and_withdrawn(with_codes):

@@ -81,7 +81,7 @@ def check(bodies, data, *rows, without=(), enrollment=frozenset({"protocol"})):
     routes = {
         route: {name for body in sent for name in json.loads(body)} for route, sent in bodies.items() if route[0] == "/"
     }
-    assert routes == {"/v1/enroll": enrollment, "/v1/checkin": {"protocol", "wait", "after"}}
+    assert routes == {"/v1/enrol": enrollment, "/v1/checkin": {"protocol", "wait", "after"}}
     everything = b"".join(body for sent in bodies.values() for body in sent)
     assert len(data.train.x)
     assert not any(example.numpy().tobytes() in everything for example in data.train.x)
@@ -118,7 +118,7 @@ def test_a_server_that_takes_the_shape_of_the_first_client(world, bodies):
     assert first.shape == shape
     deployed.host.app = running
     deployed.run()
-    enrollments = [json.loads(body) for body in bodies["/v1/enroll"]]
+    enrollments = [json.loads(body) for body in bodies["/v1/enrol"]]
     assert enrollments == [{"protocol": 2, "data": shape.settings()}] * (FIVE.num_clients + 1)
     assert shape.settings().keys() == documented("enrollment with `--inputs auto`")["enroll"]
     check(bodies, FIVE, "none of these", enrollment=frozenset({"protocol", "data"}))

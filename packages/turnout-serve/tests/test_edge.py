@@ -114,7 +114,7 @@ ENROLLMENTS = {
 def test_invalid_enrollments_are_refused(deployed, body):  # noqa: F811
     """Anybody may ask; what is no text for a database, a terminal or a page never gets to the journal."""
     entries, headers = deployed.host.driver.applied, {"authorization": f"Bearer {hashed(body.decode())[:40]}"}
-    answer = deployed.host.send("POST", "/v1/enroll", body, headers)
+    answer = deployed.host.send("POST", "/v1/enrol", body, headers)
     assert answer.status == ENROLLMENTS[body], answer.body
     assert answer.status == 201 or answer.table()["reason"]
     assert deployed.host.driver.applied == entries + (answer.status == 201)

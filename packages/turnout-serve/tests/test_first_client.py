@@ -121,7 +121,7 @@ class Waiting:
 
     def enroll(self, data, **body):
         body = {"protocol": 2, "data": data, **body}
-        return httpx2.post(f"{self.url}/v1/enroll", json=body, headers={"authorization": f"Bearer {'t' * 40}"})
+        return httpx2.post(f"{self.url}/v1/enrol", json=body, headers={"authorization": f"Bearer {'t' * 40}"})
 
 
 def test_shape_of_a_refused_client_is_not_recorded(folder):
@@ -134,7 +134,7 @@ def test_shape_of_a_refused_client_is_not_recorded(folder):
             raise ConfigurationError("the model does not fit")
         return shape
 
-    server = Waiting(folder, trial, enrollment="codes")
+    server = Waiting(folder, trial, enrolment="codes")
     code = {"code": server.codes[0]}
     assert server.enroll(told(inputs=[1 << 30]), **code).status_code == 400
     assert server.enroll([1], **code).status_code == 400
@@ -198,7 +198,7 @@ def test_serve_without_data_and_join_on_the_command_line(folder):
         in refused
     )
     answer = httpx2.post(
-        f"{url}/v1/enroll",
+        f"{url}/v1/enrol",
         json={"protocol": 2, "data": told(inputs=[9])},
         headers={"authorization": f"Bearer {'u' * 40}"},
     )

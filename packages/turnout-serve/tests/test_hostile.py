@@ -67,7 +67,7 @@ def task_of(world, client):
 PATHS = st.one_of(
     st.sampled_from(
         (
-            "/ /metrics /v1/status /v1/run /v1/enroll /v1/checkin /v1/leave /v1/tasks/0 /v1/tasks/1 /v1/tasks/0/report "
+            "/ /metrics /v1/status /v1/run /v1/enrol /v1/checkin /v1/leave /v1/tasks/0 /v1/tasks/1 /v1/tasks/0/report "
             "/v1/tasks/0/heartbeat /v1/tasks/0/fail /v1/tasks/99999999999999999999/report /v1/models/../../etc/passwd "
             f"/v1/models/{'0' * 64} /v1/models/..%2f..%2fcheckpoint.safetensors /v1/tasks/{'9' * 5000} /v1/tasks/-1 "
             f"/v1/tasks/{'9' * 5000}/fail /v1/tasks/1e5/heartbeat /v1/tasks/٣ /v1/models/{'m' * 5000}"
@@ -280,7 +280,7 @@ def test_one_time_code_is_used_once(folder):
 
         def enroll(token, code):
             body = json.dumps({"protocol": 2, "code": code} if code else {"protocol": 2}).encode()
-            return world.host.send("POST", "/v1/enroll", body, {"authorization": f"Bearer {token * 40}"}).status
+            return world.host.send("POST", "/v1/enrol", body, {"authorization": f"Bearer {token * 40}"}).status
 
         assert [enroll("a", None), enroll("a", "wrong"), enroll("a", "first"), enroll("a", "first")] == [
             403,

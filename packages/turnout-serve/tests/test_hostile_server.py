@@ -40,7 +40,7 @@ NO_TRAINER: Any = None  # of clients who get no task
 ESCAPES = "\x1b]0;owned\x07\x1b[2Jgone\u202e\r"
 RUN = {
     "protocol": 2, "run": "r1", "algorithm": "fedau", "engine": None, "settings": None, "describes": {},
-    "num_classes": 10, "input_shape": [64], "enrollment": "open", "sees": [], "training": {},
+    "num_classes": 10, "input_shape": [64], "enrolment": "open", "sees": [], "training": {},
 }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_slow_answer_does_not_delay_a_stop(part, monkeypatch):
         signal = threading.Timer(0.2, stopped.set)
         signal.start()
         assert Joined(Client(Newcomer(ClientState()), NO_TRAINER), connection, stopped).run() == "stopped"
-        assert [request.split()[1] for request in heard][:2] in ([b"/v1/enroll", b"/v1/leave"], [b"/v1/enroll"])
+        assert [request.split()[1] for request in heard][:2] in ([b"/v1/enrol", b"/v1/leave"], [b"/v1/enrol"])
         with pytest.raises(ServerSilent, match="stopped"):
             announcement(connection, 10.0, stopped)
         signal.join()

@@ -133,7 +133,7 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
         certificate=certificates / "server.pem",
         key=certificates / "server.key",
         client_ca=certificates / "ca.pem",
-        enrollment="codes",
+        enrolment="codes",
         max_clients=3,
     )
     codes = (folder / "run" / "codes.txt").read_text().split()
@@ -178,8 +178,8 @@ def test_large_models_are_downloaded_in_pieces(folder):
     made = server(folder)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        assert http.post("/v1/enroll", json={"protocol": 2}).status_code == 201
-        assert http.post("/v1/enroll", json={"protocol": 99}).status_code == 426
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
+        assert http.post("/v1/enrol", json={"protocol": 99}).status_code == 426
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         whole = http.get(f"/v1/models/{task['model']}")
         assert (whole.status_code, len(whole.content)) == (200, task["size"])
@@ -198,7 +198,7 @@ def test_download_of_another_version_is_not_continued(folder):
     made = server(folder)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        assert http.post("/v1/enroll", json={"protocol": 2}).status_code == 201
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         for path in ("/v1/model", f"/v1/models/{task['model']}"):
             whole = http.get(path)
@@ -217,7 +217,7 @@ def test_report_in_chunks_is_taken(folder, chunk, announces):
     made = server(folder)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        assert http.post("/v1/enroll", json={"protocol": 2}).status_code == 201
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         expected = made.setting.reports["train"]
         tensors = {name: spec.zeros(1) for name, spec in expected.manifest.items()}
@@ -237,7 +237,7 @@ def test_report_without_any_length_is_answered_411(folder):
     made = server(folder)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        assert http.post("/v1/enroll", json={"protocol": 2}).status_code == 201
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         host, port = url.removeprefix("http://").split(":")
         request = (
@@ -255,7 +255,7 @@ def test_model_deleted_during_a_download_closes_the_connection(folder, monkeypat
     monkeypatch.setattr(downloads, "_PIECE", 1000)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        http.post("/v1/enroll", json={"protocol": 2})
+        http.post("/v1/enrol", json={"protocol": 2})
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         path, opened = made.store.files.model(task["model"]), []
 
@@ -281,7 +281,7 @@ def test_long_polls_are_answered_in_time(folder):
 
         def wait(token):
             with httpx2.Client(base_url=url, headers={"authorization": f"Bearer {token * 40}"}) as http:
-                http.post("/v1/enroll", json={"protocol": 2})
+                http.post("/v1/enrol", json={"protocol": 2})
                 found.append(http.post("/v1/checkin", json={"wait": 30}).json())
 
         threads = [threading.Thread(target=wait, args=(token,)) for token in "ab"]

@@ -439,7 +439,7 @@ def test_clients_over_http_with_a_bucket(bucket, folder, undisturbed, monkeypatc
         with httpx2.Client(base_url=url) as http:  # numbered as the data are
             for client in clients:
                 body = {"authorization": f"Bearer {client.state.token}"}
-                http.post("/v1/enroll", json={"protocol": 2}, headers=body).raise_for_status()
+                http.post("/v1/enrol", json={"protocol": 2}, headers=body).raise_for_status()
         threads = [threading.Thread(target=Joined(client, Connection(url)).run) for client in clients]
         for thread in threads:
             thread.start()

@@ -20,7 +20,7 @@ from .world import ADMINISTRATOR, World
 
 PROXIES = Proxies(["127.0.0.1", "10.0.0.0/24", "2001:db8:1::/64"])
 FORWARDED = b"GET /v1/run HTTP/1.1\r\nconnection: close\r\nx-forwarded-for: %s\r\n\r\n"
-UPLOAD = b"POST /v1/enroll HTTP/1.1\r\ncontent-length: 99\r\nx-forwarded-for: %s\r\n" + TOKEN + b"\r\n"
+UPLOAD = b"POST /v1/enrol HTTP/1.1\r\ncontent-length: 99\r\nx-forwarded-for: %s\r\n" + TOKEN + b"\r\n"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ class TestEnrollments:
             world.host.service.enrollment.needs_code = True
             world.host.peer = "127.0.0.1"
             trusted = Networks(["198.51.100.0/24"])
-            options = Options(rate=0, enrollments_per_address=2, proxies=PROXIES, trusted=trusted)
+            options = Options(rate=0, enrolments_per_address=2, proxies=PROXIES, trusted=trusted)
             self.http = Http(world.host.service, {}, options, hashed(ADMINISTRATOR))
             world.host.app = self.http.app()
             self.codes = world.host.administer("POST", "codes/add", number=20).table()["codes"]
@@ -118,7 +118,7 @@ class TestEnrollments:
         if forwarded is not None:
             headers["x-forwarded-for"] = forwarded
         body = {"protocol": 2, "code": self.codes[0] if code is None else code}
-        answer = host.send("POST", "/v1/enroll", json.dumps(body).encode(), headers)
+        answer = host.send("POST", "/v1/enrol", json.dumps(body).encode(), headers)
         if answer.status == 201:
             del self.codes[0]
         return answer

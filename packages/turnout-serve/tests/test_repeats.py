@@ -263,7 +263,7 @@ def trains(version, model, phase="train", repeat=0, **told):
 def contributes(repeats, version, model, others, repeat=0):
     """Take part in a sum of updates; return what is declined."""
     declined = []
-    for phase, name in (("train", ""), ("share", "neighbors"), ("mask", "senders"), ("open", "there")):
+    for phase, name in (("train", ""), ("share", "neighbours"), ("mask", "senders"), ("open", "there")):
         task = trains(version, model, phase, repeat, **({name: others} if name else {}))
         declined.append(repeats.declines(task))
         if declined[-1] is None:
@@ -308,7 +308,7 @@ def test_sparse_groups_are_compared_by_the_list_of_clients():
             repeats.history.supersede(tasks[0].model)
         assert repeats.declines(tasks[0]) is None
         repeats.begins(tasks[0])
-        assert repeats.declines(trains(version, "a", "share", neighbors=[2, 3])) is None
+        assert repeats.declines(trains(version, "a", "share", neighbours=[2, 3])) is None
         assert [repeats.declines(task) for task in tasks[1:]] == [declined] * 2
         for task in tasks[1:]:
             repeats.sends(task)

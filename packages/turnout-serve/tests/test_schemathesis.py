@@ -31,7 +31,7 @@ def test_server_conforms_to_its_openapi_document(folder, role):
     with server.listening() as url:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         body, headers = json.dumps({"protocol": 2}), {"authorization": f"Bearer {token}"}
-        connection.request("POST", "/v1/enroll", body, headers)
+        connection.request("POST", "/v1/enrol", body, headers)
         connection.getresponse().read()
         connection.close()
         command = [

@@ -307,7 +307,7 @@ def announced(piece=SECURE):
 def neighbors(number, key=None):
     keys = [list((key or public(new_key())) * 2) for _ in range(number)]
     return {
-        "neighbors": torch.arange(2, number + 2)[None],
+        "neighbours": torch.arange(2, number + 2)[None],
         "keys": torch.tensor([keys], dtype=torch.uint8),
         "weight": torch.ones(1, dtype=torch.float64),
     }
@@ -319,10 +319,10 @@ def neighbors(number, key=None):
         ({"weight": torch.tensor([9.0], dtype=torch.float64)}, "the weight 9, allowed are 0.5 to 2"),
         ({"weight": torch.tensor([torch.nan])}, "the weight nan"),
         ({"weight": torch.zeros((1, 0))}, "the weight nan"),
-        ({"neighbors": torch.tensor([[2, 2, 3, 4]])}, "no list of different clients called neighbors"),
-        ({"neighbors": torch.tensor([[1, 2, 3, 4]])}, "client 1 got itself"),
-        ({"neighbors": torch.tensor([[-1, 2, 3, 4]])}, "a number below 1"),
-        ({"neighbors": torch.tensor([[2.0, 3, 4, 5]])}, "no list of different clients"),
+        ({"neighbours": torch.tensor([[2, 2, 3, 4]])}, "no list of different clients called neighbours"),
+        ({"neighbours": torch.tensor([[1, 2, 3, 4]])}, "client 1 got itself"),
+        ({"neighbours": torch.tensor([[-1, 2, 3, 4]])}, "a number below 1"),
+        ({"neighbours": torch.tensor([[2.0, 3, 4, 5]])}, "no list of different clients"),
         ({"keys": torch.zeros((1, 4, 64), dtype=torch.uint8)}, "of low order"),
         ({"keys": torch.zeros((1, 4, 10), dtype=torch.uint8)}, "no keys of 64 bytes for each of 4 clients"),
         ({"keys": torch.zeros((1, 3, 64), dtype=torch.uint8)}, "no keys of 64 bytes for each of 4 clients"),
@@ -346,7 +346,7 @@ def test_task_without_tensors_does_not_end_the_client(caplog):
     for phase in ("share", "mask", "open"):
         with caplog.at_level(logging.WARNING, "turnout.client"):
             assert phase_message(announced(), Assignment(1, 0, phase, 0, "", 0, 1.0, {}), {}) is None
-            broken = Assignment(1, 0, phase, 0, "", 0, 1.0, {"neighbors": ("I64", (2,), "00")})
+            broken = Assignment(1, 0, phase, 0, "", 0, 1.0, {"neighbours": ("I64", (2,), "00")})
             assert phase_message(announced(), broken, {}) is None
 
 

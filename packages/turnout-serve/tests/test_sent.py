@@ -46,7 +46,7 @@ class Logged:
 
     def call(self, call):
         self.log.write(call, self.home.client)
-        if call.path.endswith(("/report", "/fail", "/enroll", "/leave")):
+        if call.path.endswith(("/report", "/fail", "/enrol", "/leave")):
             if len(self.received) == self.dies_at:
                 raise Killed
             self.received.append((call.path, call.content[0]))
@@ -109,7 +109,7 @@ def test_request_is_logged_before_it_is_sent(world, tmp_path, monkeypatch):
     log.close()
     assert events == [
         ("flushed",),
-        ("sent", "/v1/enroll"),
+        ("sent", "/v1/enrol"),
         ("sent", "/v1/checkin"),
         ("flushed",),
         ("sent", "/v1/leave"),

@@ -95,11 +95,11 @@ ENDLESS = {
     "name of a header": (b"GET / HTTP/1.1\r\n", b"c" * 1024),
     "headers": (b"GET / HTTP/1.1\r\n", b"d: e\r\n" * 100),
     "method": (b"", b"GET" * 300),
-    "chunk size": (b"POST /v1/enroll HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", b"0" * 1024),
-    "chunk extension": (b"POST /v1/enroll HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1;", b"f" * 1024),
-    "trailer": (b"POST /v1/enroll HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"g: h\r\n" * 100),
+    "chunk size": (b"POST /v1/enrol HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", b"0" * 1024),
+    "chunk extension": (b"POST /v1/enrol HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1;", b"f" * 1024),
+    "trailer": (b"POST /v1/enrol HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"g: h\r\n" * 100),
     "blank lines": (b"", b"\r\n" * 500),
-    "pipelined requests": (b"POST /v1/enroll HTTP/1.1\r\ncontent-length: 9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n" * 50),
+    "pipelined requests": (b"POST /v1/enrol HTTP/1.1\r\ncontent-length: 9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n" * 50),
 }
 
 
@@ -155,7 +155,7 @@ def test_unusual_valid_requests_are_answered(patient):
         b"HTTP/1.1 200 "
     )
     chunks = b"".join(b"40\r\n%s\r\n" % (b" " * 64) for _ in range(200)) + b"0\r\nauthorization: trailer\r\n\r\n"
-    enroll = b"POST /v1/enroll HTTP/1.1\r\nconnection: close\r\n" + TOKEN
+    enroll = b"POST /v1/enrol HTTP/1.1\r\nconnection: close\r\n" + TOKEN
     got = ask(patient, enroll + b"transfer-encoding: chunked\r\n\r\n" + b"e\r\n" + b'{"protocol":2}\r\n' + chunks)
     assert got.startswith(b"HTTP/1.1 201 "), got
     one = b"GET /v1/run HTTP/1.1\r\n\r\n"
@@ -170,7 +170,7 @@ HALVES = {
     "half a line": b"GET /v1/ru",
     "half of the headers": b"GET /v1/run HTTP/1.1\r\nx: ",
     "a blank line": b"\r\n",
-    "half a body": b"POST /v1/enroll HTTP/1.1\r\n" + TOKEN + b"content-length: 14\r\n\r\n{",
+    "half a body": b"POST /v1/enrol HTTP/1.1\r\n" + TOKEN + b"content-length: 14\r\n\r\n{",
     "a body that nobody reads": b"GET /v1/run HTTP/1.1\r\ncontent-length: 99999\r\n\r\nx",
     "a body behind a refusal": b"PUT /v1/tasks/0/report HTTP/1.1\r\ncontent-length: 99999\r\n\r\nx",
 }

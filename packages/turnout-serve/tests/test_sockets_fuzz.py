@@ -12,7 +12,7 @@ from .test_sockets import connected, patient, rest  # noqa: F401
 
 LINES = st.sampled_from(
     [
-        b"POST /v1/enroll HTTP/1.1",
+        b"POST /v1/enrol HTTP/1.1",
         b"POST /v1/checkin HTTP/1.1",
         b"PUT /v1/tasks/0/report HTTP/1.1",
         b"GET /v1/status HTTP/1.0",
@@ -24,7 +24,7 @@ LINES = st.sampled_from(
         b"GET /%ff%00%0d%0a HTTP/1.1",
         b"PRI * HTTP/2.0",
         b"GET /v1/tasks/%d9%a3 HTTP/1.1",
-        b"POST /v1/enroll?a=%zz#b HTTP/1.1",
+        b"POST /v1/enrol?a=%zz#b HTTP/1.1",
     ]
 )
 FIELDS = st.tuples(

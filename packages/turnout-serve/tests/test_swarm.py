@@ -39,7 +39,7 @@ def test_swarm_notices_once_that_enrollments_are_deferred():
         answer = httpx2.MockTransport(lambda _: httpx2.Response(429, stream=httpx2.ByteStream(body)))
         async with httpx2.AsyncClient(base_url="http://server", transport=answer) as http:
             for number in range(3):
-                await _Swimmer(made, http, number)._send(Call("POST", "/v1/enroll", {}))
+                await _Swimmer(made, http, number)._send(Call("POST", "/v1/enrol", {}))
 
     asyncio.run(enroll())
     assert reasons == ["the server puts off new clients: too many new clients"]

@@ -111,8 +111,8 @@ def test_enrollments_changes_and_failed_authentications_are_told(world, heard):
 def test_refused_enrollment_is_told(world, heard):
     deployed = world(RUN, max_clients=4)
     headers = {"authorization": f"Bearer {'z' * 40}"}
-    deployed.host.call(Call("POST", "/v1/enroll", {"protocol": 2, "name": "late\x1b[2J"}, headers=headers))
-    deployed.host.call(Call("POST", "/v1/enroll", {"protocol": 2, "name": "fifth"}, headers=headers))
+    deployed.host.call(Call("POST", "/v1/enrol", {"protocol": 2, "name": "late\x1b[2J"}, headers=headers))
+    deployed.host.call(Call("POST", "/v1/enrol", {"protocol": 2, "name": "fifth"}, headers=headers))
     (line,) = lines(heard, "enrollment refused")
     assert (line["client_name"], line["reason"]) == ("fifth", "this federation has its 4 clients")
 

@@ -333,7 +333,7 @@ def test_retry_by_a_proxy_is_taken_once(folder):
     manifest = server.setting.reports["train"].manifest
     head = {"authorization": f"Bearer {'t' * 40}"}
     with server.listening() as url, httpx2.Client(base_url=url, headers=head) as http:
-        assert http.post("/v1/enroll", json={"protocol": 2}).status_code == 201
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
         for step in range(RUN.rounds):
             task = http.post("/v1/checkin", json={"wait": 30}).json()["task"]["task"]
             filled = {

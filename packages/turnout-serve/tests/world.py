@@ -31,7 +31,7 @@ from . import agreement
 
 ANNOUNCEMENT = {
     "protocol": 2, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
-    "input_shape": [1], "enrollment": "open", "sees": [], "training": {"reason": "nobody asks"},
+    "input_shape": [1], "enrolment": "open", "sees": [], "training": {"reason": "nobody asks"},
 }  # fmt: skip
 
 DATA = classification(SIZES[:4], features=16, classes=16)
@@ -82,7 +82,7 @@ class Host:
         except BaseException:
             self.close()
             raise
-        open_to_all = Options(rate=0, enrollments_per_address=0, public_status=True)
+        open_to_all = Options(rate=0, enrolments_per_address=0, public_status=True)
         self.http = Http(self.service, ANNOUNCEMENT, open_to_all, hashed(ADMINISTRATOR))
         self.app = self.http.app()
 

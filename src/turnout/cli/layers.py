@@ -14,6 +14,7 @@ from typing import IO, Any
 from turnout.cli.options import Table
 from turnout.cli.sections import as_table, flag_of
 from turnout.core.checks import ConfigurationError
+from turnout.core.earlier_names import with_present_names
 
 _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
 """Matches the names between dots, including empty ones; a piece in a file, ``also.FILE.py:NAME``, is a single name."""
@@ -112,7 +113,7 @@ def read(path: Path) -> Table:
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} holds no settings: got {type(content).__name__}, needed an object")
     _check_nesting(content, str(path))
-    return content
+    return with_present_names(content)
 
 
 def _check_nesting(value: Any, source: str) -> None:

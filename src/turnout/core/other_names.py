@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any, Self, TypeVar
 
 from turnout.core.checks import nearest
+from turnout.core.earlier_names import present
 from turnout.core.ranges import check_ranges
 
 _OTHERS = {
@@ -67,7 +68,7 @@ def refuse_unknown(thing: Callable[..., Any], options: Mapping[str, Any]) -> Non
     if not options or (taken := _taken(thing)) is None:
         return
     for name in options:
-        if name not in taken:
+        if present(name) not in taken:
             raise TypeError(
                 f"{thing.__name__}() got an unexpected keyword argument {name!r}{_instead(thing.__name__, name, taken)}"
             )
@@ -99,11 +100,11 @@ class ExplainsArguments:
 
 def explains_arguments(function: Function) -> Function:
     """Decorate a function so that its error for an unknown keyword argument says what to write instead."""
-    refuse = refuse_unknown
+    refuse, rename = refuse_unknown, present
 
     def checked(*arguments: Any, **options: Any) -> Any:
         refuse(function, options)
-        return function(*arguments, **options)
+        return function(*arguments, **{rename(name): value for name, value in options.items()})
 
     # With the globals of the function, by which doctest recognizes the functions of a module.
     made = FunctionType(checked.__code__, function.__globals__, function.__name__, None, checked.__closure__)

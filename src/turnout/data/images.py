@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from turnout.core.checks import DataError, count
+from turnout.core.earlier_names import takes_earlier_names
 from turnout.core.extras import imported
+from turnout.core.other_names import explains_arguments
 from turnout.data.arrays import from_arrays
 from turnout.data.client_ids import different_names
 from turnout.data.names import note_classes
@@ -39,6 +41,7 @@ def one_ahead(load: Callable[[Name], Client], clients: Iterable[Name]) -> Iterat
             yield following.result()
 
 
+@takes_earlier_names
 class ImageFolder:
     """Clients with images in ``FOLDER/CLIENT/CLASS/NAME.png``, for `turnout.data.store`, which writes them one by one.
 
@@ -109,6 +112,7 @@ class ImageFolder:
         return decoded(path, self._size, self._mode, str(path))
 
 
+@explains_arguments
 def from_images(
     folder: str | os.PathLike[str],
     size: int,

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.earlier_names import present
 
 Engine = Literal["auto", "vectorized", "one_by_one"]
 ENGINES = ("auto", "vectorized", "one_by_one")
@@ -48,7 +49,7 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
     Raises:
         ConfigurationError: if the engine is unknown, or if layers cannot be batched over clients.
     """
-    known_name("engine", engine, ENGINES)
+    known_name("engine", engine := present(engine), ENGINES)
     layers = list(module.modules())
     recurrent = next((type(layer).__name__ for layer in layers if isinstance(layer, _RECURRENT)), None)
     if engine == "vectorized" and recurrent:

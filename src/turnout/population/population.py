@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnout.core.checks import ConfigurationError, count
+from turnout.core.earlier_names import takes_earlier_names
 from turnout.core.other_names import ExplainsArguments
 from turnout.core.ranges import Positive
 from turnout.population.availability.base import Availability, one_round_length
@@ -17,6 +18,7 @@ from turnout.population.requirement import Requirement
 from turnout.population.speed.durations import SpeedModel
 
 
+@takes_earlier_names
 @dataclass(frozen=True)
 class Population(ExplainsArguments):
     """The clients of an experiment: availability, speed, requirements and behavior.

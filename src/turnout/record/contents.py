@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turnout.core.checks import LARGEST_COUNT, CheckpointError, TurnoutError, check_plain, wrong_field
+from turnout.core.earlier_names import present
 from turnout.core.system import BINARY, check_path, too_long
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
@@ -76,13 +77,6 @@ class Environment(Contents):
     turnout_commit: str | None
     sources: dict[str, str] | None = None
 
-
-EARLIER = {
-    "behaviour": "behavior", "neighbours": "neighbors",
-    "CentredClipping": "CenteredClipping", "NearestNeighbours": "NearestNeighbors",
-    "Normalise": "Normalize", "realised_rate": "realized_rate", "standardise": "standardize", "vectorised": "vectorized",
-}  # fmt: skip
-"""Names in the files of earlier versions, and what they are called now."""
 
 Form = TypeVar("Form", bound=Contents)
 
@@ -224,7 +218,7 @@ def parse(text: bytes | str) -> dict[str, Any]:
 
 def _renamed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the items of a JSON object, with present names for those of earlier versions."""
-    return {EARLIER.get(key, key): EARLIER.get(it, it) if isinstance(it, str) else it for key, it in pairs}
+    return {present(key): present(value) for key, value in pairs}
 
 
 def check(source: object, form: type[Form], values: Any) -> Form:

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from turnout.core.arrow import decompressed_bytes
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.earlier_names import present
 from turnout.core.system import memory_bytes
 from turnout.record import storage
-from turnout.record.contents import EARLIER, Unreadable
+from turnout.record.contents import Unreadable
 
 Types = Mapping[str, pa.DataType]
 
@@ -50,7 +51,7 @@ def read(path: Path, types: Types) -> pa.Table:
         storage.check(path)
         file = pq.ParquetFile(path, page_checksum_verification=True)
         old = file.schema_arrow
-        schema = pa.schema([field.with_name(EARLIER.get(field.name, field.name)) for field in old], old.metadata)
+        schema = pa.schema([field.with_name(present(field.name)) for field in old], old.metadata)
         _check_types(path, schema, types, may_be_null=False)  # before text expands that nobody asks for
         if 8 * file.metadata.num_rows * file.metadata.num_columns > memory_bytes():  # which a few bytes may say
             raise damaged(path, f"it has {file.metadata.num_rows:,} rows, more than there is memory for")

@@ -362,7 +362,7 @@ def masked(masking, codes):
     sealed = {}
     for c, client in enumerate(clients):
         others = [o for o in range(4) if o != c]
-        message = told(neighbors=[o + 1 for o in others], keys=torch.stack([keys[o] for o in others]), weight=1.0)
+        message = told(neighbours=[o + 1 for o in others], keys=torch.stack([keys[o] for o in others]), weight=1.0)
         shared = client.answer("share", 7, message, {})
         assert shared is not None
         sealed |= {(c, other): text for other, text in zip(others, shared[0]["sealed"][0], strict=True)}
@@ -395,7 +395,7 @@ def test_server_gets_one_kind_of_share_over_repeats_restarts_and_regrouping():
     # The group is formed again from the same version, and the others show the keys and shares that they had.
     for client in (first, restarted):
         client.advertise(0, 7, lambda _: codes, {})
-        old = told(neighbors=[2, 3, 4], keys=torch.stack(keys[1:]), weight=1.0)
+        old = told(neighbours=[2, 3, 4], keys=torch.stack(keys[1:]), weight=1.0)
         assert client.answer("share", 7, old, {}) is not None
         assert client.answer("mask", 7, passed, {}) is None  # which nobody sealed for its new key
         assert client.answer("open", 7, gone, {}) is None

@@ -103,7 +103,7 @@ WORK = {"task": {"task": 3, "heartbeat": 2.0}}
 @pytest.mark.parametrize(
     ("rule", "log", "why"),
     [
-        ("one token", [exchange("/v1/enroll", 0.0), exchange("/v1/checkin", 1.0, token="u")], "with 2 tokens"),
+        ("one token", [exchange("/v1/enrol", 0.0), exchange("/v1/checkin", 1.0, token="u")], "with 2 tokens"),
         (
             "pauses as the server asks",
             [exchange("/v1/checkin", 0.0, answer={"come_back": [3, 4]}), exchange("/v1/checkin", 2.0)],
@@ -138,8 +138,8 @@ WORK = {"task": {"task": 3, "heartbeat": 2.0}}
         ),
         (
             "requests have their form",
-            [exchange("/v1/enroll", 0.0, status=400, answer={"reason": "no JSON"})],
-            "POST /v1/enroll is answered with 400: no JSON",
+            [exchange("/v1/enrol", 0.0, status=400, answer={"reason": "no JSON"})],
+            "POST /v1/enrol is answered with 400: no JSON",
         ),
     ],
 )

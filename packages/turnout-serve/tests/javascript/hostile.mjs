@@ -14,7 +14,7 @@ const model = encode({params: ["F64", [4], [0, 0, 0, 0]]});
 async function outcome(answers) {
   const standard = {
     "/v1/run": () => about,
-    "/v1/enroll": () => ({client: 0, run: "r"}),
+    "/v1/enrol": () => ({client: 0, run: "r"}),
     "/v1/models": () => answers.model ?? model,
     "/v1/leave": () => ({}),
   };

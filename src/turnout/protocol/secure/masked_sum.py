@@ -47,7 +47,7 @@ def form_of(phase: str, bits: int, inputs: Shapes, length: int) -> Form:
 
     match phase:
         case "share":
-            return {"sealed": (torch.uint8, (1, number("neighbors"), SEALED_BYTES))}
+            return {"sealed": (torch.uint8, (1, number("neighbours"), SEALED_BYTES))}
         case "mask":
             code = CODES[word(bits).itemsize]
             senders = number("senders")
@@ -261,7 +261,7 @@ def _keys(neighbors: Mapping[int, Keys]) -> dict[str, object]:
     """Return neighbors and their public keys, ascending."""
     order = sorted(neighbors)
     keys = [list(neighbors[other].sealing + neighbors[other].masking) for other in order]
-    return {"neighbors": order, "keys": torch.tensor(keys, dtype=torch.uint8)}
+    return {"neighbours": order, "keys": torch.tensor(keys, dtype=torch.uint8)}
 
 
 def _members(masking: Masking, clients: Sequence[int]) -> dict[str, object]:

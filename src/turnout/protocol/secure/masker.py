@@ -83,7 +83,7 @@ class VectorMasker:
 
     def _share(self, secret: SecureClient, encoded: Callable[[float], np.ndarray], inputs: State) -> State:
         """Share the secrets of the round among neighbors, and encode the weighted vector."""
-        order = _clients(inputs, "neighbors")
+        order = _clients(inputs, "neighbours")
         rows = _rows(inputs, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
         weight = self._check(order, inputs.get("weight"))

@@ -76,7 +76,7 @@ class Newcomer:
 
     def enroll(self) -> Generator[Action, Any, Answer]:
         """Enroll, and try again until there is an answer."""
-        call = Call("POST", "/v1/enroll", {name: value for name, value in self._body.items() if value is not None})
+        call = Call("POST", "/v1/enrol", {name: value for name, value in self._body.items() if value is not None})
         answer = yield from self.ask(call, final=(404, 409, 410, 422))
         if answer.status == 422:
             raise JoinError(f"the server does not take this client: {answer.reason}")

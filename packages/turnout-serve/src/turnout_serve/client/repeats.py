@@ -16,7 +16,7 @@ from turnout_serve.wire.surveys import question_of
 
 log = logging.getLogger("turnout.client")
 
-_MEMBERS = {"share": "neighbors", "mask": "senders", "open": "there"}
+_MEMBERS = {"share": "neighbours", "mask": "senders", "open": "there"}
 """Input of each phase of a sum that lists its clients, unless ``clients`` does."""
 
 

@@ -94,7 +94,7 @@ class SentLog:
                 facts = self._report(client.state) | {"offset": int(call.headers.get("upload-offset", 0))}
             case ("POST", "fail") if isinstance(client, Client):
                 what, facts = "decline", _task(client.task) | {"reason": facts["reason"]}
-            case ("POST", "enroll"):
+            case ("POST", "enrol"):
                 what, data = "enrollment", {"data": facts["data"]} if "data" in facts else {}
                 facts = {"server": self._url, "name": facts.get("name"), "code": "code" in facts} | data
             case ("POST", "leave"):

@@ -281,7 +281,7 @@ class _Swimmer:
             answer = incoming.answer()
         except httpx2.HTTPError as error:
             answer = incoming.answer(error)
-        if call.path == "/v1/enroll" and answer.status == 429 and not self._swarm.tally.answers[429]:
+        if call.path == "/v1/enrol" and answer.status == 429 and not self._swarm.tally.answers[429]:
             self._swarm._notice(f"the server puts off new clients: {answer.reason}")
         self._swarm.tally.answers[answer.status] += 1
         return answer

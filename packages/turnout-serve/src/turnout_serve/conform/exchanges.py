@@ -81,7 +81,7 @@ def exchanges(run: Configuration) -> list[dict[str, Any]]:
         )
         with server.listening() as url:
             recorded = _session(Recorder(url), Worker(Computer(run)))
-        codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrollment="codes"))
+        codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrolment="codes"))
         with codes.listening() as url:
             recorded += _closed(Recorder(url), codes.new_codes[0])
     return recorded
@@ -96,13 +96,13 @@ def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
 
     send("describe the run", Call("GET", "/v1/run"))
     send("nothing is here", Call("GET", "/v1/nothing"))
-    send("another method", Call("GET", "/v1/enroll", headers=token))
-    post("enroll without a token", "/v1/enroll", {"protocol": PROTOCOL}, {})
-    send("enroll with a broken body", Call("POST", "/v1/enroll", body=b"{", headers=token))
-    post("enroll with another version", "/v1/enroll", {"protocol": PROTOCOL + 1})
+    send("another method", Call("GET", "/v1/enrol", headers=token))
+    post("enroll without a token", "/v1/enrol", {"protocol": PROTOCOL}, {})
+    send("enroll with a broken body", Call("POST", "/v1/enrol", body=b"{", headers=token))
+    post("enroll with another version", "/v1/enrol", {"protocol": PROTOCOL + 1})
     post("ask for work before enrolling", "/v1/checkin", {})
-    post("enroll", "/v1/enroll", {"protocol": PROTOCOL, "name": "first"})
-    post("enroll again", "/v1/enroll", {"protocol": PROTOCOL, "name": "first"})
+    post("enroll", "/v1/enrol", {"protocol": PROTOCOL, "name": "first"})
+    post("enroll again", "/v1/enrol", {"protocol": PROTOCOL, "name": "first"})
     answer = post("ask for work", "/v1/checkin", {"protocol": PROTOCOL, "wait": 10})
     task = Assignment.read(answer.table()["task"])
     model = send("download the model", Call("GET", f"/v1/models/{task.model}", headers=token)).body
@@ -118,9 +118,9 @@ def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
     _reports(recorder, token, task, body)
     post("ask what became of a task", f"/v1/tasks/{task.task}/heartbeat", {})
     send("a task of nobody", Call("GET", "/v1/tasks/999", headers=token))
-    post("enroll a second client", "/v1/enroll", {"protocol": PROTOCOL}, other)
+    post("enroll a second client", "/v1/enrol", {"protocol": PROTOCOL}, other)
     send("a task of another client", Call("GET", f"/v1/tasks/{task.task}", headers=other))
-    post("a third client is too many", "/v1/enroll", {"protocol": PROTOCOL}, _bearer("c" * 43))
+    post("a third client is too many", "/v1/enrol", {"protocol": PROTOCOL}, _bearer("c" * 43))
     answer = post("ask for work again", "/v1/checkin", {"wait": 10})
     task = Assignment.read(answer.table()["task"])
     tensors = decode(body, read_manifest(body))
@@ -165,7 +165,7 @@ def _closed(recorder: Recorder, code: str) -> list[dict[str, Any]]:
     """Enroll with wrong and right codes, and send too many requests."""
     for name, secret in (("a code that nobody has", "none"), ("a one-time code", code), ("a code that was used", code)):
         headers = _bearer(("d" if name == "a one-time code" else "e") * 43)
-        recorder.send(name, Call("POST", "/v1/enroll", {"protocol": PROTOCOL, "code": secret}, headers=headers))
+        recorder.send(name, Call("POST", "/v1/enrol", {"protocol": PROTOCOL, "code": secret}, headers=headers))
     while recorder.send("too many requests", Call("GET", "/v1/run")).status != 429:
         recorder.exchanges.pop()
     return recorder.exchanges

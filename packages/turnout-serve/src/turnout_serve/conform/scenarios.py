@@ -88,7 +88,7 @@ def _refused(status: int, reason: str = "on purpose", **fields: object) -> Fault
     return Fault("status", status, {"reason": reason, **fields}, wait)
 
 
-_RUN, _ENROLL, _CHECKIN = ("GET", "/v1/run"), ("POST", "/v1/enroll"), ("POST", "/v1/checkin")
+_RUN, _ENROLL, _CHECKIN = ("GET", "/v1/run"), ("POST", "/v1/enrol"), ("POST", "/v1/checkin")
 _MODEL, _REPORT = ("GET", "/v1/models/"), ("PUT", "/report")
 _PAUSE = "waits for Retry-After seconds, and sends the request again"
 _KEEPS = "asks what became of the task, and sends the same bytes again"

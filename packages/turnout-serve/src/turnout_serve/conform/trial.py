@@ -120,9 +120,9 @@ class Trial:
         """Run the client against a server of another version; return its violation, by rule."""
         answer = Fault("status", 426, {"reason": "this server speaks another protocol than the client: update it"})
         with tempfile.TemporaryDirectory() as folder:
-            self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enroll" else None)
+            self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enrol" else None)
         wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.output}"
-        enrollments = sum(exchange.path == "/v1/enroll" for exchange in self.log)
+        enrollments = sum(exchange.path == "/v1/enrol" for exchange in self.log)
         return {"stops at 426": f"it enrolls {enrollments} times" if enrollments > 1 else wrong}
 
     # Called by the thread of the server.

@@ -75,7 +75,7 @@ class Run(Body):
         | None
     )
     data: dict[str, Any] | None = None
-    enrollment: Literal["open", "codes"]
+    enrolment: Literal["open", "codes"]
     sees: list[Seen]
     evaluation: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any]

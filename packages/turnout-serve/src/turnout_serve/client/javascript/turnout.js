@@ -558,7 +558,7 @@ export class Client {
   /** Enroll, or verify that the client is still enrolled. */
   async enroll() {
     const {name, code, store} = this.options;
-    const answer = await this.ask("POST", "/v1/enroll", {json: {protocol: PROTOCOL, name, code}}); // undefined is left out
+    const answer = await this.ask("POST", "/v1/enrol", {json: {protocol: PROTOCOL, name, code}}); // undefined is left out
     const {client, run} = answer.table;
     if (this.stopping) return;
     if (!isWhole(client) || !RUN.test(run)) throw new JoinError(`the server does not take this client: ${answer.reason}`);

@@ -75,7 +75,7 @@ class ClientRoutes:
 
     @route(
         "POST",
-        "/v1/enroll",
+        "/v1/enrol",
         {
             200: (bodies.Client, "The token's bearer was a client before."),
             201: (bodies.Client, "The token's bearer is a client now."),
