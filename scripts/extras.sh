@@ -28,7 +28,7 @@ row() {
         failed=1
         return
     fi
-    "$here/venv/bin/python" -m pytest -n0 -rfEs -o faulthandler_timeout=600 "$@" > "$here/log" 2>&1
+    PATH="$here/venv/bin:$PATH" "$here/venv/bin/python" -m pytest -n0 -rfEs -o faulthandler_timeout=600 "$@" > "$here/log" 2>&1
     status=$?
     last=$(grep -E '[0-9]+ (passed|failed|errors?|skipped|deselected).* in [0-9.]+s' "$here/log" | tail -n 1)
     case "$last" in *" passed"*) ;; *) status=1 ;; esac

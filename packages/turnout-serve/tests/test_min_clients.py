@@ -12,6 +12,7 @@ from turnout import Experiment, Population, fedau
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.run.served_experiment import ServedExperiment
@@ -127,3 +128,20 @@ def test_smaller_minimum_lets_waiting_clients_begin(world, tmp_path):
     deployed.restart()
     deployed.run()
     assert deployed.host.driver.version == 3
+
+
+def test_minimum_can_be_lowered_while_the_server_runs(world):
+    """An adapter whose clients fail without coming back asks for the minimum only before the first task."""
+    deployed = world(RUN, min_clients=4, leases=SHORT)
+    deployed.round()
+    gone, deployed.homes = deployed.homes[3], deployed.homes[:3]
+    deployed.host.call(gone.client.leave())
+    for _ in range(10):
+        deployed.round()
+    assert deployed.host.driver.version < 3
+    deployed.host.service.writer.put(Event("restart", data={"min_clients": 1}))
+    deployed.run()
+    assert deployed.host.driver.version == 3
+    deployed.host.service.writer.stop()
+    deployed.host.close()
+    assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
