@@ -50,6 +50,15 @@ def test_finished_runs_of_a_sweep_are_not_repeated(tmp_path: Path) -> None:
     assert notes.count("was finished") == 2
 
 
+def test_seeds_of_a_point_may_run_in_lockstep(tmp_path: Path) -> None:
+    grid = {"lr": [0.01, 0.1]}
+    alone = sweep(experiment, grid, 2, tmp_path / "alone", jobs=1)
+    together = sweep(experiment, grid, 2, tmp_path / "together", jobs=1, lockstep=2)
+    assert together.figures == alone.figures
+    with pytest.raises(ConfigurationError, match="lockstep: got 0"):
+        sweep(experiment, grid, 2, tmp_path / "none", lockstep=0)
+
+
 def test_to_accuracy_ranks_by_rounds(tmp_path: Path) -> None:
     found = sweep(partial(experiment, rounds=6), {"lr": [0.0001, 0.5]}, 2, tmp_path, to_accuracy=0.5, jobs=1)
     reached = [record.history.reached("test_accuracy", 0.5) for record in found.records["lr-0.5"]]

@@ -46,6 +46,7 @@ def sweep(
     executor: Executor | None = None,
     runs_per_job: int = 1,
     devices: Sequence[str] = (),
+    lockstep: int = 1,
 ) -> Sweep:
     """Run ``experiment(seed, **values)`` for combinations of values and every seed, and rank the combinations.
 
@@ -77,14 +78,14 @@ def sweep(
         sampler_seed: seed of the sampler.
         trials_at_once: the number of trials that are proposed together and run in parallel. The proposals depend on it, not
             on `jobs`.
-        jobs, threads, checkpoint_every, progress, executor, runs_per_job, devices: as in `compare`.
+        jobs, threads, checkpoint_every, progress, executor, runs_per_job, devices, lockstep: as in `compare`.
 
     Raises:
         ConfigurationError: if the grid, metric, seeds or jobs cannot be run.
         RunsFailed: if some runs failed, after all others have ended.
         Stopped: if the user presses Ctrl-C, after checkpoints were saved.
     """
-    resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices))
+    resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices), lockstep)
     target = Path(folder).absolute()  # the function may change the working directory
 
     def runs(combinations: Mapping[str, Mapping[str, Any]]) -> list[Run]:
