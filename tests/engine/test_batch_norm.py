@@ -69,7 +69,11 @@ def test_statistics_have_no_gradient_in_evaluation():
     ("options", "algorithm", "message"),
     [
         ({}, to.fedavg(), r"'1' is a BatchNorm2d.*to.models.group_norm\(model\).*to.fedbn\(\)"),
-        ({}, to.ditto(cohort_size=2), "'1' is a BatchNorm2d: its running statistics are no trained parameters"),
+        (
+            {},
+            to.ditto(cohort_size=2),
+            "'1' is a BatchNorm2d: its running statistics are buffers rather than parameters",
+        ),
         ({"track_running_stats": False}, to.fedbn(), "without running statistics that follow by a momentum"),
         ({"momentum": None}, to.fedbn(), "without running statistics"),
         (

@@ -35,7 +35,7 @@ def fedawe(
     Args:
         local: local training; None is `Sgd` with its defaults.
         global_lr: step size eta_g of updates, > 0.
-        max_norm: largest norm of the mean innovation, before the factor `global_lr`, > 0; None is no limit, as in the
+        max_norm: largest norm of the mean innovation, before the factor `global_lr`, > 0; None means no limit, as in the
             paper.
         cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
             clients.

@@ -116,8 +116,9 @@ def _refuse(name: str, layer: Any, personal: bool) -> None:
     kind = type(layer).__name__
     if not personal:
         raise ConfigurationError(
-            f"layer {name!r} is a {kind}: its running statistics are no trained parameters, and those of a small client's "
-            f"minibatch couple examples that are not alike. Write GroupNorm(num_groups, {layer.num_features}) instead, which "
+            f"layer {name!r} is a {kind}: its running statistics are buffers rather than parameters, and its output for an "
+            "example depends on the other examples of the minibatch. Write "
+            f"GroupNorm(num_groups, {layer.num_features}) instead, which "
             "to.models.group_norm(model) does for all layers; or let clients keep the statistics to themselves, with "
             "to.fedbn(), or to.personalization.Personal('norms') in another algorithm; or average them with the parameters, "
             "as published baselines of FedAvg do: statistics='average'. A pretrained layer may keep its statistics if it "

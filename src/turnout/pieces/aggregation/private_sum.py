@@ -80,7 +80,7 @@ class PrivateSum(PrivateRelease, MutatesRows, name="private_sum"):
         correlation: correlation of the noise over rounds. All but `Independent` require `rounds`.
         rounds: number of rounds of the run, for which a correlation is computed.
         separation: minimum number of rounds from one participation of a client to the next (b). The server enforces it:
-            it does not select a client earlier, and drops an earlier report. The default of 1 is no limit.
+            it does not select a client earlier, and drops an earlier report. The default of 1 sets no limit.
         most: maximum number of participations of a client (k), enforced in the same way; None is the number for which
             `separation` leaves room.
         sampling_rate: sampling probability of `Poisson`, in (0, 1), to count the amplification of privacy by sampling;

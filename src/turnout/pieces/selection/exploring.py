@@ -37,7 +37,7 @@ class Exploring(FixedSize, RecordingSelection):
         decay: factor on epsilon in every round, in [0, 1].
         least: smallest epsilon, in [0, 1].
         cutoff: smallest score as a fraction of the score of rank ``(1 - epsilon) K``, in [0, 1].
-        most: number of participations after which a client is no longer selected, >= 1; None is no limit.
+        most: number of participations after which a client is no longer selected, >= 1; None means no limit.
     """
 
     exploration: float = 0.9

@@ -31,7 +31,7 @@ class Options:
         public_url: address by which clients reach the server, such as ``https://federation.example``; None is the one at
             which it listens.
         client_ca: file with the certificate of the authority that signs those of clients; None requires none.
-        rate: requests per second of one client; 0 is no limit.
+        rate: requests per second of one client; 0 means no limit.
         linger: seconds for which the server still answers after the run is over.
         keep_reports: number of server steps whose reports are kept at least; None keeps all.
         limits: limits of sizes, times and connections.
@@ -43,11 +43,11 @@ class Options:
         min_answers: number of clients that must answer an evaluation or query before its figures are published; noise
             protects figures of fewer.
         checkpoint_every: minimum seconds between two checkpoints.
-        max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 is no limit.
+        max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 means no limit.
         page: True for a page that turns a browser into a client.
         public_status: True to show the status, metrics and page to anyone; otherwise they need the administrator's token.
-        enrolments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 is no limit. Not
-            counted are clients that enroll again, and those of this machine unless a proxy forwards them.
+        enrolments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 means no limit.
+            Clients that enroll again are not counted, nor those of this machine unless a proxy forwards them.
         proxies: machines whose header X-Forwarded-For gives the address of a client; that of all others is ignored.
         trusted: addresses without limits of connections, new clients, and requests without a token, such as that of a machine
             that simulates many clients.

@@ -98,7 +98,7 @@ class RateLimit:
     """Token bucket for each peer: `rate` requests per second on average, and `burst` at once.
 
     Args:
-        rate: requests per second; 0 is no limit.
+        rate: requests per second; 0 means no limit.
         burst: requests at once.
         most: peers that are remembered; the one whose last request is oldest is forgotten first.
         clock: seconds; for tests.

@@ -37,7 +37,7 @@ class Strangers:
     """Read tokens, and limit the requests of each address without a known token.
 
     Args:
-        rate: requests per second of a client; an address without a token has a fifth of it. 0 is no limit.
+        rate: requests per second of a client; an address without a token has a fifth of it. 0 means no limit.
         trusted: addresses that are not counted.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
     """
