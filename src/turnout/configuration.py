@@ -23,7 +23,7 @@ from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import STATISTICS, Statistics, following
 from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
 from turnout.engine.loss import Loss, OfExamples, cross_entropy
-from turnout.engine.reading import metric_of
+from turnout.engine.reading import has_one_label, metric_of
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.evaluation.metrics import METRICS, Metric, named, of_logits
@@ -134,7 +134,8 @@ class Configuration(ExplainsArguments):
 
         Ready-made ones receive logits with classes on the last axis, as which the outputs are read for the loss.
         """
-        functions = named(self.metrics, self.data.has_labels, self.data.num_classes is None)
+        y = self.data.train.y
+        functions = named(self.metrics, has_one_label(self.loss, y), metric_of(y, self.loss) == "rmse")
         return {
             name: partial(of_logits, function, self.loss) if METRICS.get(name) is function else function
             for name, function in functions.items()

@@ -272,3 +272,38 @@ def test_squared_errors_of_classes_and_ignored_examples_are_explained():
         Simulation(to.Experiment(labeled(), nn.Linear(5, 3), loss=squared_error, rounds=1))
     with pytest.raises(ConfigurationError, match="ignores the label 1, which is that of examples of the train data"):
         to.Experiment(labeled(), nn.Linear(5, 2), loss=nn.CrossEntropyLoss(ignore_index=1))
+
+
+def rounds_of(y, loss, model=None):
+    """The last row, and the confusion matrix, of a run with every metric of labels."""
+    x = torch.randn(120, 5, generator=torch.Generator().manual_seed(0))
+    data = to.data.from_arrays(x, y, test_x=x[:40], test_y=y[:40]).split(to.partition.Iid(), num_clients=4)
+    torch.manual_seed(0)
+    model = model or nn.Linear(5, 1)
+    metrics = ("auc", "f1", "balanced_accuracy", "worst_class_accuracy", "perplexity", "calibration_error")
+    algorithm = to.fedavg(to.Sgd(lr=0.5, steps=2))
+    result = to.Experiment(data, model, algorithm, loss=loss, metrics=metrics, rounds=3).run()
+    row = {name: values[-1] for name, values in result.rounds.to_pydict().items() if name.startswith("test_")}
+    return row, np.asarray(result.confusion()).tolist()
+
+
+@pytest.mark.parametrize("shape", [(120,), (120, 1)])
+def test_labels_as_numbers_have_the_metrics_of_labels(shape):
+    labels = torch.randint(2, (120,), generator=torch.Generator().manual_seed(1))
+    expected = rounds_of(labels, nn.BCEWithLogitsLoss())
+    assert len(expected[0]) == 8
+    assert rounds_of(labels.float().reshape(shape), nn.BCEWithLogitsLoss()) == expected
+
+
+def test_probabilities_of_classes_have_the_metrics_of_the_most_probable_class():
+    labels = torch.randint(3, (120,), generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    models = [nn.Linear(5, 3)] * 2
+    expected = rounds_of(labels, nn.CrossEntropyLoss(), models[0])
+    assert rounds_of(F.one_hot(labels, 3).float(), nn.CrossEntropyLoss(), models[1]) == expected
+
+
+def test_metrics_of_other_targets_are_refused():
+    labels = torch.randint(2, (120, 3), generator=torch.Generator().manual_seed(1)).float()
+    with pytest.raises(ConfigurationError, match="metrics: auc needs class labels, which the data do not have"):
+        rounds_of(labels, nn.BCEWithLogitsLoss(), nn.Linear(5, 3))

@@ -32,6 +32,7 @@ def reading_of(loss: Loss, outputs: Any, targets: torch.Tensor) -> Kind | None:
     """
     if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != targets.shape[:1]:
         return None
+    targets = _most_probable(loss, targets)
     if outputs.shape in (targets.shape, (*targets.shape, 1)) and (kind := _of_one_output(loss, outputs, targets)):
         return kind
     if outputs.dim() != targets.dim() + 1 or targets.is_floating_point():
@@ -82,12 +83,13 @@ def as_logits(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> tuple
             f"metrics: outputs {tuple(outputs.shape)} cannot be read as predictions of targets {tuple(targets.shape)}: "
             "remove metrics, or give functions of your own"
         )
-    targets = targets.long()
+    targets = (targets > 0.5).long() if targets.is_floating_point() else targets.long()
     targets = targets.where(targets != ignored(loss), IGNORED)
     if kind == "last":
         return outputs, targets
     if kind == "second":
         return outputs.movedim(1, -1), targets
+    targets = targets[:, 0] if targets.shape[1:] == (1,) else targets
     one = outputs.reshape(targets.shape).double()
     one = torch.special.logit(one) if kind == "probability" else one - 0.5 if kind == "number" else one
     return torch.stack([torch.zeros_like(one), one], dim=-1), targets
@@ -124,6 +126,13 @@ def check_columns(loss: Loss, outputs: Any, targets: torch.Tensor, num_classes: 
 def is_of_labels(loss: Loss) -> bool:
     """Return True if a loss module compares outputs with labels 0 and 1 or with probabilities of classes, as numbers."""
     return isinstance(loss, OfExamples) and (loss.is_binary or isinstance(loss.module, nn.CrossEntropyLoss))
+
+
+def has_one_label(loss: Loss, targets: torch.Tensor) -> bool:
+    """Return True if each example has one label, also if the loss takes labels or probabilities of classes as numbers."""
+    if not targets.is_floating_point():
+        return targets.dim() == 1
+    return is_of_labels(loss) and (targets.numel() == len(targets) or _most_probable(loss, targets).dim() == 1)
 
 
 def _most_probable(loss: Loss, targets: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
-from turnout.engine.reading import as_logits, reading_of
+from turnout.engine.reading import as_logits, has_one_label, reading_of
 from turnout.engine.trial import extremes
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
@@ -205,7 +205,7 @@ class Judge:
         """
         test, empty = self._workspace.data.test, build({}, PREDICTION_COLUMNS)
         too_many = self._models.personal is not None and run.data.num_clients > MOST_MODELS
-        if not run.data.has_labels or test is None or not len(test.x) or too_many:
+        if not has_one_label(run.loss, run.data.train.y) or test is None or not len(test.x) or too_many:
             return empty
         if np.isnan(self.scores(_some(test)).score).all():  # as of a model that returns several tensors
             return empty
