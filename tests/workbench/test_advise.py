@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 import turnout as to
 from turnout.cli.print_config import toml
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.results.statistics import gap
 from turnout.workbench import commands
 from turnout.workbench.advise.advice import leaders, nearest
 from turnout.workbench.advise.participation import Participation, present_in
-from turnout.workbench.advise.trials import Stage, own_cell, tried, visits
+from turnout.workbench.advise.trials import LEAD, Stage, Trial, own_cell, strongest, tried, visits
 from turnout.workbench.benchmark.cells import Version, available_in
 from turnout.workbench.benchmark.standings import table_of
 
@@ -117,6 +118,34 @@ def test_rule_is_better_if_it_is_on_the_trace_whatever_the_rows_say(lr: dict[str
     (trial,) = tried(Stage(present, cell), rules, rows, VERSION)
     assert trial.is_better is better
     assert trial.options == {"local.lr": lr[trial.rule]}
+
+
+def test_rule_is_recommended_if_the_interval_of_its_lead_is_above_a_point() -> None:
+    plain = dict.fromkeys(range(12), 0.5)
+    lead = {seed: 0.52 + 0.01 * (-1) ** seed for seed in plain}
+    found = gap(lead, plain)
+    assert found is not None
+    assert found.margin == pytest.approx(0.00664, abs=1e-5)
+    trials = [
+        Trial("mifa", {}, replace(found, mean=mean), p) for mean, p in ((0.017, 0.01), (0.016, 0.01), (0.017, 0.06))
+    ]
+    assert [trial.is_better for trial in trials] == [True, False, False]
+    assert LEAD == 0.01
+
+
+def test_plain_mean_has_the_best_of_its_own_step_sizes_and_those_of_the_rules() -> None:
+    called = []
+
+    def accuracies(options: dict) -> dict[int, float]:
+        called.append(options)
+        return {0: -abs(options["local.lr"] - 0.2), 1: 0.0}
+
+    own, others = (
+        {"local.lr": 0.8, "server_lr": 1.0},
+        [{"local.lr": 0.2, "gamma": 1.5}, {"local.lr": 0.8, "server_lr": 1.0}],
+    )
+    assert strongest(accuracies, own, others) == {0: 0.0, 1: 0.0}
+    assert called == [own, {"local.lr": 0.2, "server_lr": 1.0}]
 
 
 def test_one_of_two_rules_with_the_same_figures_is_a_leader() -> None:
@@ -237,7 +266,9 @@ def test_command_recommends_what_is_better_on_the_trace(advise) -> None:
     rows[:] = [row("average_participating", 0.3, 0.0), row("fedau", 0.0001, 0.1)]
     told = call("trace.csv", "--try").stdout
     assert (
-        told.count("recommended: the plain mean: differences are within the noise, and no rule is ahead by more than")
+        told.count(
+            "recommended: the plain mean: no rule is ahead by more than 1 point with 95 % confidence, and leads above"
+        )
         == 2
     )
 

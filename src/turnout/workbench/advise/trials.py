@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ SEEDS, EVALUATIONS = range(12), 8
 """The seeds of a trial, and the evaluations of each run, whose last quarter counts."""
 
 
+LEAD = 0.01
+"""The lead in accuracy over the plain mean above which a rule is recommended; the noise of a search is as large."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A rule on the trace: its paired difference from the plain mean, with p by Holm's method over the tried rules."""
@@ -41,8 +46,8 @@ class Trial:
 
     @property
     def is_better(self) -> bool:
-        """True if the rule is significantly better than the plain mean."""
-        return self.gap.mean > 0 and self.p < 0.05
+        """True if the rule is significantly better than the plain mean, and the 95 % interval of its lead is above `LEAD`."""
+        return self.p < 0.05 and self.gap.margin is not None and self.gap.mean - self.gap.margin > LEAD
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,15 +129,33 @@ def own_cell(settings: Mapping[str, Any]) -> Cell:
 
 
 def tried(stage: Stage, rules: Sequence[str], rows: Sequence[Row], version: Version) -> list[Trial]:
-    """Run rules and the plain mean over `SEEDS`, and return the rules by their mean difference, best first."""
+    """Run rules and the plain mean over `SEEDS`, and return the rules by their mean difference, best first.
+
+    Where step sizes are searched, on one's own data, the plain mean has the best of its own and those of the rules, so that
+    no rule is ahead by a luckier search.
+    """
     found = {rule: stage.options(rule, rows, version) for rule in (version.reference, *rules)}
     options = {rule: each for rule, each in found.items() if each is not None}
+    own = options.pop(version.reference)
+    searched = options.values() if stage.own is not None else ()
+    plain = strongest(partial(stage.accuracies, version.reference), own, searched)
     accuracy = {rule: stage.accuracies(rule, each) for rule, each in options.items()}
-    plain = accuracy.pop(version.reference)
     compared = {rule: each for rule, runs in accuracy.items() if (each := gap(runs, plain)) is not None}
     adjusted = holm([each.p for each in compared.values()])
     trials = [Trial(rule, options[rule], each, p) for (rule, each), p in zip(compared.items(), adjusted, strict=True)]
     return sorted(trials, key=lambda trial: -trial.gap.mean)
+
+
+def strongest(
+    accuracies: Callable[[dict[str, Any]], dict[int, float]], own: dict[str, Any], others: Iterable[Mapping[str, Any]]
+) -> dict[int, float]:
+    """Return the accuracies of a rule by seed, with the best of its own options and of those that it shares with others."""
+    candidates = [own]
+    for other in others:
+        shared = {name: other.get(name, value) for name, value in own.items()}
+        if shared not in candidates:
+            candidates.append(shared)
+    return max(map(accuracies, candidates), key=lambda runs: fmean(runs.values()))
 
 
 def visits(present: np.ndarray) -> tuple[tuple[int, int, int], ...]:

@@ -38,7 +38,7 @@ def advise(options: AdviseOptions) -> None:
     """Measure participation, name the nearest cells of the benchmark and the rules that led there.
 
     With --try or --config, the three leading rules run on the trace over twelve seeds, and one is recommended only if it is
-    significantly better than the plain mean. Measuring needs no labels.
+    better than the plain mean by more than a point of accuracy, with 95 % confidence. Measuring needs no labels.
 
     Examples:
         turnout advise runs/fedau-digits
@@ -132,6 +132,8 @@ def _tell_cells(cells: list[tuple[Cell, float]]) -> None:
 
 def _recommend(premise: str, trials: list[Trial]) -> None:
     """Print the tried rules, and the recommendation with its uncertainty."""
+    from turnout.workbench.advise.trials import LEAD
+
     typer.echo(f"{premise}:")
     for trial in trials:
         margin = 100 * (trial.gap.margin or 0.0)
@@ -142,6 +144,6 @@ def _recommend(premise: str, trials: list[Trial]) -> None:
     else:
         most = max((100 * (trial.gap.mean + (trial.gap.margin or 0.0)) for trial in trials), default=0.0)
         typer.echo(
-            "  recommended: the plain mean: differences are within the noise, "
-            f"and no rule is ahead by more than {max(most, 0.0):.1f} points (95 % confidence)"
+            f"  recommended: the plain mean: no rule is ahead by more than {100 * LEAD:g} point with 95 % confidence, "
+            f"and leads above {max(most, 0.0):.1f} points are unlikely"
         )
