@@ -24,7 +24,7 @@ RECORDED = sorted(
 )
 LOST = {
     "fedau/table-1.small", "fedau/table-d-1-1", "fedau/table-d-6-1", "folb/figure-5", "maxfl/figure-3", "maxfl/figure-7",
-    "maxfl/table-1.class", "participation/patterns.bursts", "theory/maxfl",
+    "maxfl/table-1.class", "participation/patterns.bursts",
 }  # fmt: skip
 """Artifacts whose commit is unknown."""
 
