@@ -34,7 +34,7 @@ def test_latex_output():
         r"\centering" "\n"
         r"\caption{Mean $\pm$ standard deviation over 3 seeds, of means over the last tenth of the rounds. "
         r"Differences with p of a paired t-test over the same seeds. Bold: significantly better than every other algorithm, "
-        r"for differences than the first algorithm (paired t-tests over seeds, Holm's correction, p $<$ 0.05).}" "\n"
+        r"or for differences, than the first algorithm (paired t-tests over seeds, Holm's correction, p $<$ 0.05).}" "\n"
         r"\begin{tabular}{lrr}" "\n"
         r"\toprule" "\n"
         r"algorithm & test accuracy (\%) & test accuracy (\%), difference from fedau \\" "\n"

@@ -153,7 +153,7 @@ def test_rich_table_shows_all_figures_and_marks_significant_ones(make_runs):
     best = max(row.figures["test_accuracy"].mean for row in rows)
     assert f"\x1b[1m{100 * best:.1f} ± " in text
     assert "mean ± standard deviation over 5 seeds" in text
-    assert "bold: significantly better than every other algorithm, for differences than the first algorithm" in text
+    assert "bold: significantly better than every other algorithm, or for differences, than the first algorithm" in text
     assert all(row.figures.keys() >= {"test_accuracy", "client_test_worst", "seconds"} for row in rows)
     assert "client_train_worst" not in rows[0].figures, "one split for all"
 

@@ -23,6 +23,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from turnout.cli import user_code
 from turnout.cli.names import FAMILIES
 from turnout.core.checks import ConfigurationError, TurnoutError, nearest, refuse
+from turnout.core.other_names import our_name
 
 Table = dict[str, Any]
 """Plain values by name, like those of a TOML file."""
@@ -112,7 +113,7 @@ def placed(key: str, piece: Callable[..., Any]) -> Iterator[None]:
 def unknown_option(key: str, owner: str, known: Iterable[str]) -> ConfigurationError:
     """Return the error for an unknown option at `key` of `owner`."""
     names = list(known)
-    hint = nearest(key.rpartition(".")[2], names) if names else "it has no options"
+    hint = nearest(our_name(key.rpartition(".")[2]), names) if names else "it has no options"
     return ConfigurationError(f"unknown option {key!r} of {owner}: {hint}")
 
 

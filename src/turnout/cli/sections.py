@@ -8,6 +8,7 @@ from typing import Any
 from turnout.cli import names, user_code
 from turnout.cli.options import Table, build, options_of, part, without
 from turnout.core.checks import ConfigurationError, nearest, refuse
+from turnout.core.other_names import our_name
 from turnout.core.registry import Family
 from turnout.data.declared import declared
 from turnout.data.source import Source
@@ -92,6 +93,7 @@ def _meant(key: str, value: Any) -> str:
 
 def meant_by(key: str, value: str) -> str:
     """Return the settings that a name can mean, with a value: ``"local.lr=0.1"``; empty if there are none."""
+    key = our_name(key)
     if key in KEYS:
         return f"{key}={value}"
     return " or ".join(f"{section}.{key}={value}" for section, options in _options().items() if key in options)

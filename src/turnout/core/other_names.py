@@ -32,6 +32,16 @@ _OTHERS = {
 
 _OURS = {other: ours for ours, others in _OTHERS.items() for other in others}
 
+
+def our_name(name: str) -> str:
+    """Return our name for an option that other programs call otherwise; other names stay.
+
+    >>> our_name("learning_rate"), our_name("momentum")
+    ('lr', 'momentum')
+    """
+    return _OURS.get(name, name)
+
+
 _LOCAL = "local=to.Sgd({})"
 _INSIDE = {
     "lr": _LOCAL.format("lr=0.1"),
@@ -76,7 +86,7 @@ def refuse_unknown(thing: Callable[..., Any], options: Mapping[str, Any]) -> Non
 
 def _instead(function: str, name: str, taken: tuple[str, ...]) -> str:
     """Return what to write instead of an unknown argument."""
-    ours, listed = _OURS.get(name, name), f"it takes {', '.join(taken)}" if taken else "it takes no arguments"
+    ours, listed = our_name(name), f"it takes {', '.join(taken)}" if taken else "it takes no arguments"
     if ours in taken:
         return f"; did you mean {ours!r}? ({listed})"
     if (inside := _INSIDE.get(ours)) is not None:

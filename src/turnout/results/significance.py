@@ -76,5 +76,5 @@ def legend(keys: Sequence[str]) -> str:
         return "bold: quartiles below those of every other algorithm"
     than = "every other algorithm"
     if any(key.startswith(GAP) for key in keys):
-        than += ", for differences than the first algorithm"
+        than += ", or for differences, than the first algorithm"
     return f"bold: significantly better than {than} (paired t-tests over seeds, Holm's correction, p < {LEVEL:g})"
