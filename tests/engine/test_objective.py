@@ -217,7 +217,7 @@ def test_engines_are_chosen_with_a_reason():
             {"engine": "vectorized"},
             "cannot batch GRU over clients.*engine='one_by_one', or use .*CharLstm",
         ),
-        (nn.Linear(2, 2), {"engine": "vectorised"}, "unknown engine 'vectorised': did you mean 'vectorized'"),
+        (nn.Linear(2, 2), {"engine": "vectorize"}, "unknown engine 'vectorize': did you mean 'vectorized'"),
         (nn.Flatten(), {}, "Flatten has no trainable parameters"),
     ],
 )
