@@ -16,7 +16,7 @@ def test_arguments_of_earlier_versions():
     population = to.Population(behaviour=attack)  # type: ignore[call-arg]
     assert population == to.Population(behavior=to.behavior.sign_flipping(fraction=0.2))
     options = {"data": DATA, "model": torch.nn.Linear(16, 4), "algorithm": to.fedavg(to.Sgd(steps=1)), "rounds": 1}
-    assert to.Experiment(**options, engine="vectorised").engine == "vectorized"
+    assert to.Experiment(**options, engine="vectorised").engine == "vectorized"  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword argument 'behaviours'"):
         to.Population(behaviours=attack)  # type: ignore[call-arg]
 

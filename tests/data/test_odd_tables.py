@@ -1,6 +1,7 @@
 """Tables that a reader could take for something else."""
 
 import decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,8 @@ from ..logs import logged
 
 pd = pytest.importorskip("pandas")
 
-FRAME = pd.DataFrame({"at": ["A", "B", "A", "B"], "age": [61.5, 48.0, 55.0, 70.0], "ill": [0, 1, 1, 0]})
-OPTIONS = {"label": "ill", "client": "at"}
+FRAME: Any = pd.DataFrame({"at": ["A", "B", "A", "B"], "age": [61.5, 48.0, 55.0, 70.0], "ill": [0, 1, 1, 0]})
+OPTIONS: dict[str, Any] = {"label": "ill", "client": "at"}
 
 
 @pytest.mark.parametrize("written", [False, True])
