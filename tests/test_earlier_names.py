@@ -1,10 +1,13 @@
 """Scripts and settings of earlier versions, with the names of those."""
 
+import json
+
 import pytest
 import torch
 
 import turnout as to
 from turnout.cli.layers import read
+from turnout.record.contents import parse
 
 from .tiny import classification
 
@@ -24,3 +27,9 @@ def test_arguments_of_earlier_versions():
 def test_settings_of_earlier_versions(tmp_path):
     (tmp_path / "old.toml").write_text('engine = "vectorised"\n[behaviour]\nname = "sign_flipping"\n')
     assert read(tmp_path / "old.toml") == {"engine": "vectorized", "behavior": {"name": "sign_flipping"}}
+
+
+def test_columns_and_classes_of_users_keep_their_names(tmp_path):
+    section = {"label": "behaviour", "categories": {"colours": ["vectorised"]}, "classes": ["Normalise", "behaviour"]}
+    (tmp_path / "mine.json").write_text(json.dumps({"data": section}))
+    assert read(tmp_path / "mine.json") == {"data": section} == parse(json.dumps({"data": section}))

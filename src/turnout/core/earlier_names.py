@@ -14,6 +14,9 @@ EARLIER = {
 }  # fmt: skip
 """Names of earlier versions, and what they are called now."""
 
+_OF_USERS = ("categories", "classes", "client", "columns", "features", "fitted", "label", "mean", "std", "weight")
+"""Keys below which names are those of columns, classes and clients."""
+
 Class = TypeVar("Class", bound=type)
 
 
@@ -27,13 +30,13 @@ def present(name: Any) -> Any:
 
 
 def with_present_names(value: Any) -> Any:
-    """Return plain values with present names, as keys and as texts.
+    """Return plain values with present names, as keys and as texts, but for the names of users' columns and classes.
 
-    >>> with_present_names({"engine": "vectorised", "population": [{"behaviour": None}]})
-    {'engine': 'vectorized', 'population': [{'behavior': None}]}
+    >>> with_present_names({"engine": "vectorised", "population": [{"behaviour": None}], "data": {"label": "behaviour"}})
+    {'engine': 'vectorized', 'population': [{'behavior': None}], 'data': {'label': 'behaviour'}}
     """
     if isinstance(value, Mapping):
-        return {present(key): with_present_names(part) for key, part in value.items()}
+        return {present(key): part if key in _OF_USERS else with_present_names(part) for key, part in value.items()}
     return [with_present_names(part) for part in value] if isinstance(value, list) else present(value)
 
 

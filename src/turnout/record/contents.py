@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turnout.core.checks import LARGEST_COUNT, CheckpointError, TurnoutError, check_plain, wrong_field
-from turnout.core.earlier_names import present
+from turnout.core.earlier_names import with_present_names
 from turnout.core.system import BINARY, check_path, too_long
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
@@ -204,7 +204,7 @@ def parse(text: bytes | str) -> dict[str, Any]:
             cannot encode.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_renamed)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
@@ -213,12 +213,7 @@ def parse(text: bytes | str) -> dict[str, Any]:
         check_plain(value, _DEPTH)
     except ValueError as error:
         raise ValueError(f"it {error}") from None
-    return value
-
-
-def _renamed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the items of a JSON object, with present names for those of earlier versions."""
-    return {present(key): present(value) for key, value in pairs}
+    return with_present_names(value)
 
 
 def check(source: object, form: type[Form], values: Any) -> Form:

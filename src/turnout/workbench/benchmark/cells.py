@@ -70,7 +70,7 @@ class Cell:
 
     @cached_property
     def present(self) -> np.ndarray:
-        """Who is available when with the first seed, ``[clients, rounds]``."""
+        """Return which clients are available in which round with the first seed, ``[clients, rounds]``."""
         return available_in(self._first)
 
     @cached_property
