@@ -136,9 +136,10 @@ def test_mlflow_logs_the_trained_model(tmp_path, monkeypatch):
 
 
 def test_wandb(tmp_path):
-    pytest.importorskip("wandb", reason=".[wandb]")
+    wandb = pytest.importorskip("wandb", reason=".[wandb]")
     cut_short(tmp_path, WeightsAndBiases(mode="offline"), after=3)
     result = RUN.run(tmp_path, resume=True, callbacks=[WeightsAndBiases(mode="offline")])
+    wandb.teardown()  # its service may write after `finish` has returned
     folders = sorted(tmp_path.glob("wandb/offline-run-*"))
     assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1  # one run, begun twice
     history, summary = wandb_records(next(folders[-1].glob("*.wandb")))
