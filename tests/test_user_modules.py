@@ -125,9 +125,9 @@ def test_tuple_and_dictionary_outputs_need_a_matching_loss(kind):
     [
         (
             lambda: Words(max_norm=1.0),
-            "'embedding' is an Embedding with max_norm=1.0, which changes .*: leave max_norm out",
+            r"'embedding' \(Embedding\) has max_norm=1.0, which changes .*: leave max_norm out",
         ),
-        (lambda: Words(nn.EmbeddingBag, sparse=True), "an EmbeddingBag with sparse=True, which has sparse gradients"),
+        (lambda: Words(nn.EmbeddingBag, sparse=True), r"\(EmbeddingBag\) has sparse=True, which has sparse gradients"),
         (
             lambda: nn.Sequential(old_weight_norm(nn.Linear(16, 4))),
             "'0' has a weight_norm of torch.nn.utils, .* cannot copy",
@@ -159,7 +159,7 @@ def test_data_dependent_branch_trains_one_by_one():
 
 def test_attention_dropout_is_refused_with_a_correction():
     with pytest.raises(
-        to.ConfigurationError, match=r"'layer.self_attn' is a MultiheadAttention with dropout=0.1 .* to 0.0"
+        to.ConfigurationError, match=r"'layer.self_attn' \(MultiheadAttention\) has dropout=0.1 .* to 0.0"
     ):
         run(Encoder(attention_dropout=0.1))
 

@@ -85,4 +85,4 @@ def test_runs_on_other_data_are_refused(turnout: Turnout, small: tuple[str, ...]
     write("new.csv", "age,sex", NEW)
     found = turnout("predict", "run", "new.csv")
     assert found.exit_code == 2
-    assert "the data were not read by from_table" in " ".join(found.output.split())
+    assert "its data were not a table" in " ".join(found.output.split())

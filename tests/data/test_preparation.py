@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.preparation import Preparation
+from turnout.export.usage import loss_of, predictions, probabilities
 
 from ..logs import logged
 
@@ -153,6 +156,78 @@ def test_saved_run_predicts_as_the_model_that_was_trained(tmp_path: Path) -> Non
     np.testing.assert_array_equal(loaded.predict(TABLE), right)
     np.testing.assert_allclose(loaded.predict_proba(TABLE), outputs.detach().softmax(1), atol=1e-6)
     assert loaded.preparation == data.preparation
+
+
+class OneOutput(nn.Module):
+    """A logistic regression with one output, a logit or the probability of class 1."""
+
+    def __init__(self, probability: bool = False, outputs: int = 1) -> None:
+        super().__init__()
+        self.linear, self.probability = nn.Linear(2, outputs), probability
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.linear(x)) if self.probability else self.linear(x)
+
+
+def run_on(label: Any, model: nn.Module, loss: Any, **options: Any) -> to.result.Result:
+    table = {"age": TABLE["age"], "dose": TABLE["dose"], "ill": label}
+    data = to.data.from_table(table, label="ill", scale=True, **options).split(to.partition.Iid(), num_clients=3)
+    return to.Experiment(data=data, model=model, loss=loss, rounds=30, algorithm=to.fedavg(to.Sgd(lr=0.3))).run()
+
+
+@pytest.mark.parametrize("numbers", [False, True], ids=["labels", "floats"])
+@pytest.mark.parametrize("loss", [nn.BCEWithLogitsLoss(), nn.BCELoss()], ids=["logit", "probability"])
+def test_probabilities_of_one_output_are_read_as_the_loss_does(numbers: bool, loss: nn.Module) -> None:
+    options = {"task": "regression"} if numbers else {}
+    label = [float(name == "yes") for name in TABLE["ill"]] if numbers else TABLE["ill"]
+    result = run_on(label, OneOutput(isinstance(loss, nn.BCELoss)), loss, **options)
+    outputs = result.model(result.preparation(TABLE)).detach()[:, 0]  # type: ignore[misc]
+    share = outputs if isinstance(loss, nn.BCELoss) else torch.sigmoid(outputs)
+    np.testing.assert_allclose(result.predict_proba(TABLE), torch.stack([1 - share, share], 1), atol=1e-6)
+    names = np.array([0, 1]) if numbers else np.array(["no", "yes"])
+    predicted = result.predict(TABLE)
+    np.testing.assert_array_equal(predicted, names[(share > 0.5).long()])
+    assert len(set(predicted)) == 2
+
+
+@pytest.mark.parametrize("loss", [nn.BCEWithLogitsLoss(), nn.BCELoss()], ids=["logit", "probability"])
+def test_card_reads_one_output_as_the_loss_does(tmp_path: Path, loss: nn.Module) -> None:
+    result = run_on(TABLE["ill"], OneOutput(isinstance(loss, nn.BCELoss)), loss)
+    result.export(tmp_path / "model.safetensors", card=True)
+    line = re.findall(r"^classes = .*$", (tmp_path / "model-card.md").read_text(), flags=re.M)[0]
+    names = {"preparation": {"classes": ["no", "yes"]}, "outputs": result.model(result.preparation(TABLE))}  # type: ignore[misc]
+    exec(line, names)
+    assert names["classes"] == result.predict(TABLE).tolist()
+
+
+def test_probabilities_of_several_labels_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)).astype(np.float32), rng.integers(0, 2, (60, 3)).astype(np.float32)
+    data = to.data.from_arrays(x, y).split(to.partition.Iid(), num_clients=3)
+    run = to.Experiment(data=data, model=OneOutput(outputs=3), loss=nn.BCEWithLogitsLoss(), rounds=2)
+    result = run.run()
+    outputs = result.model(torch.from_numpy(x)).detach()
+    shares = probabilities(outputs, loss_of(result.config))
+    np.testing.assert_allclose(shares, torch.sigmoid(outputs), atol=1e-6)
+    np.testing.assert_array_equal(predictions(outputs, None, "BCEWithLogitsLoss"), outputs > 0)
+
+
+def test_one_output_of_an_unknown_loss_is_not_guessed() -> None:
+    def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets) ** 2
+
+    result = run_on(TABLE["ill"], OneOutput(), squared)
+    for ask in (result.predict, result.predict_proba):
+        with pytest.raises(ConfigurationError, match=r"one output, which the loss .*squared may take for a logit or"):
+            ask(TABLE)
+
+
+def test_arrays_are_led_to_the_model() -> None:
+    x = np.zeros((20, 2), np.float32)
+    data = to.data.from_arrays(x, np.arange(20) % 2).split(to.partition.Iid(), num_clients=2)
+    result = to.Experiment(data=data, model=to.models.Logistic(), rounds=1).run()
+    with pytest.raises(ConfigurationError, match=r"the data of the run were arrays: write result.model\(inputs\)"):
+        result.predict(x)
 
 
 def test_numbers_are_predicted_and_have_no_probabilities() -> None:

@@ -208,10 +208,14 @@ def test_engines_are_chosen_with_a_reason():
         (
             nn.LSTM(2, 3, num_layers=2, dropout=0.1),
             {},
-            "is a LSTM with dropout=0.1.*stack single layers with nn.Dropout",
+            r"\(LSTM\) has dropout=0.1.*stack single layers with nn.Dropout",
         ),
-        (nn.Sequential(nn.Linear(2, 2), nn.AlphaDropout()), {}, "layer '1' is a AlphaDropout.*use nn.Dropout"),
-        (nn.Sequential(nn.Linear(2, 2), nn.RReLU()), {}, "layer '1' is a RReLU"),
+        (
+            nn.Sequential(nn.Linear(2, 2), nn.AlphaDropout()),
+            {},
+            r"layer '1' \(AlphaDropout\) draws random numbers.*use nn.Dropout",
+        ),
+        (nn.Sequential(nn.Linear(2, 2), nn.RReLU()), {}, r"layer '1' \(RReLU\)"),
         (
             nn.GRU(2, 3),
             {"engine": "vectorized"},

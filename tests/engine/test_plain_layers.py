@@ -69,18 +69,18 @@ def net(*layers):
 @pytest.mark.parametrize(
     ("layer", "what"),
     [
-        (Activated(6), "a Activated, a subclass of BatchNorm1d with methods of its own"),
-        (Doubled(6), "a Doubled, a subclass of BatchNorm1d with methods of its own"),
-        (hooked(), "a BatchNorm1d with hooks or a forward of its own"),
-        (patched(), "a BatchNorm1d with hooks or a forward of its own"),
+        (Activated(6), r"\(Activated\) is a subclass of BatchNorm1d with methods of its own"),
+        (Doubled(6), r"\(Doubled\) is a subclass of BatchNorm1d with methods of its own"),
+        (hooked(), r"\(BatchNorm1d\) has hooks or a forward of its own"),
+        (patched(), r"\(BatchNorm1d\) has hooks or a forward of its own"),
     ],
 )
 def test_layers_that_compute_something_else_are_refused(layer, what):
     options: dict[str, Any]
     for options in ({"algorithm": to.fedbn()}, {"algorithm": to.fedavg(), "statistics": "average"}):
-        with pytest.raises(ConfigurationError, match=f"layer '1' is {what}, .*write what it adds as a layer behind it"):
+        with pytest.raises(ConfigurationError, match=f"layer '1' {what}, .*write what it adds as a layer behind it"):
             to.Experiment(DATA, net(layer), rounds=1, **options).run()
-    with pytest.raises(ConfigurationError, match=f"layer '1' is {what}, .*because GroupNorm takes its place"):
+    with pytest.raises(ConfigurationError, match=f"layer '1' {what}, .*because GroupNorm takes its place"):
         group_norm(net(layer), tell=False)
 
 

@@ -25,18 +25,18 @@ def check_layers(module: nn.Module) -> None:
         kind = type(child).__name__
         if isinstance(child, nn.RNNBase) and child.dropout > 0:
             raise ConfigurationError(
-                f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "
-                "each client: stack single layers with nn.Dropout between them"
+                f"layer {name!r} ({kind}) has dropout={child.dropout}, whose random numbers cannot be reproduced for each "
+                "client: stack single layers with nn.Dropout between them"
             )
         if isinstance(child, nn.MultiheadAttention) and child.dropout > 0:
             raise ConfigurationError(
-                f"layer {name!r} is a {kind} with dropout={child.dropout} of its attention weights, whose random numbers "
+                f"layer {name!r} ({kind}) has dropout={child.dropout} of its attention weights, whose random numbers "
                 "cannot be reproduced for each client: set its attribute dropout to 0.0; the other dropout of a "
                 "transformer is in layers of nn.Dropout, and stays"
             )
         if isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
             raise ConfigurationError(
-                f"layer {name!r} is a {kind}, whose random numbers cannot be reproduced for each client: use nn.Dropout"
+                f"layer {name!r} ({kind}) draws random numbers that cannot be reproduced for each client: use nn.Dropout"
             )
         if isinstance(child, nn.Embedding | nn.EmbeddingBag):
             _refuse_options(name, child)
@@ -76,5 +76,5 @@ def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
     ):
         if value := getattr(child, option):
             raise ConfigurationError(
-                f"layer {name!r} is an {type(child).__name__} with {option}={value}, which {why}: leave {option} out"
+                f"layer {name!r} ({type(child).__name__}) has {option}={value}, which {why}: leave {option} out"
             )

@@ -72,6 +72,9 @@ def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]
     matches = set(names) if part == "all" else set(_matching(part, module, names))
     if not matches and part != "none":
         why = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
+        norms = [name for name, layer in module.named_modules() if isinstance(layer, _NORMS)]
+        if part == "norms" and norms:
+            why = f"its normalization layer {norms[0]!r} has no trainable weights: write affine=True, torch's default"
         raise ConfigurationError(f"{what} {part!r} match nothing of {type(module).__name__}: {why}")
     return matches
 

@@ -50,10 +50,10 @@ def check_plain(name: str, layer: nn.Module, kinds: tuple[type[nn.Module], ...],
     if not is_plain(layer, kinds):
         kind, base = type(layer).__name__, next(it.__name__ for it in type(layer).__mro__ if it in kinds)
         own = (
-            f", a subclass of {base} with methods of its own" if kind != base else " with hooks or a forward of its own"
+            f"is a subclass of {base} with methods of its own" if kind != base else "has hooks or a forward of its own"
         )
         raise ConfigurationError(
-            f"layer {name!r} is a {kind}{own}, which would be lost, because {other} takes its place: {instead}"
+            f"layer {name!r} ({kind}) {own}, which would be lost, because {other} takes its place: {instead}"
         )
 
 

@@ -71,7 +71,7 @@ def card_of(
     lines += ["", "## Evaluation", "", *_evaluation(history)]
     lines += ["", "## How to load it", "", *_loading(file, format, module)]
     if isinstance(preparation, Preparation) and format == "safetensors":
-        code = usage.usage(file, module, preparation)
+        code = usage.usage(file, module, preparation, usage.loss_of(config))
         lines += ["", "## How to apply it to rows of a table", "", f"Without turnout, with `{FILE}` beside it:", ""]
         lines += ["```python", *code, "```"]
     elif isinstance(preparation, FittedTransform):

@@ -39,18 +39,30 @@ class Predicting:
             DataError: if a cell has an unknown category, or no value.
         """
         outputs = usage.outputs_of(self._with(client), self.preparation, table)
-        return usage.predictions(outputs, self.preparation, self._num_classes)
+        if self._are_numbers:
+            return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
+        return usage.predictions(outputs, self.preparation, usage.loss_of(self.config))
 
     def predict_proba(self, table: Any, client: int | None = None) -> np.ndarray:
         """Return the probability of each class for each row of a table, ``[n, C]``; see `predict`.
 
+        Of several labels 0 and 1 for each row, it is the probability that each is 1.
+
         Raises:
-            ConfigurationError: if the targets are no class labels; and as `predict`.
+            ConfigurationError: if the targets are numbers, or the loss does not determine what a single output means; and
+                as `predict`.
         """
-        if self._num_classes is None:
+        if self._are_numbers:
             raise ConfigurationError("the targets of the run are numbers, which have no probabilities: write predict()")
-        return usage.probabilities(usage.outputs_of(self._with(client), self.preparation, table))
+        return usage.probabilities(
+            usage.outputs_of(self._with(client), self.preparation, table), usage.loss_of(self.config)
+        )
 
     @property
     def _num_classes(self) -> int | None:
         return ((self.config or {}).get("data") or {}).get("num_classes")
+
+    @property
+    def _are_numbers(self) -> bool:
+        """True if the targets are numbers, and not labels."""
+        return self._num_classes is None and usage.loss_of(self.config) not in (*usage.BINARY, "CrossEntropyLoss")

@@ -16,6 +16,11 @@ from turnout.data.transformer import FittedTransform
 
 Prepared = Preparation | FittedTransform
 
+BINARY = ("BCEWithLogitsLoss", "BCELoss", "MultiLabelSoftMarginLoss")
+"""Losses of labels 0 and 1, with one output for each."""
+
+_LOGITS = ("cross_entropy", "CrossEntropyLoss", "NLLLoss")  # losses with an output for each class
+
 
 def preparation_of(config: Mapping[str, Any] | None) -> Preparation | None:
     """Return the preparation of a run's table, from its configuration as plain values; None for other data."""
@@ -51,8 +56,8 @@ def metadata(module: nn.Module | None, preparation: Prepared | None) -> dict[str
     return facts
 
 
-def usage(file: str, module: nn.Module | None, preparation: Preparation) -> list[str]:
-    """Return the lines of Python, of NumPy and torch, that apply a model to rows of a table."""
+def usage(file: str, module: nn.Module | None, preparation: Preparation, loss: str) -> list[str]:
+    """Return the lines of Python, of NumPy and torch, that apply a model that was trained by a loss to rows of a table."""
     code = None if module is None else module_code(module)
     model = code or "Net()  # the module that was trained"
     names = [column.name for column in preparation.columns]
@@ -90,8 +95,16 @@ def usage(file: str, module: nn.Module | None, preparation: Preparation) -> list
         "model.eval()",
         "with torch.no_grad():",
         "    outputs = model(inputs(rows))",
-        *(["classes = [preparation['classes'][i] for i in outputs.argmax(1)]"] if preparation.classes else []),
+        *(_classes(loss) if preparation.classes else []),
     ]
+
+
+def _classes(loss: str) -> list[str]:
+    """Return the line of Python that names the predicted classes; none for a loss that is not torch's."""
+    if loss in BINARY:
+        limit = "0.5" if loss == "BCELoss" else "0"
+        return [f"classes = [preparation['classes'][int(output > {limit})] for output in outputs.flatten()]"]
+    return ["classes = [preparation['classes'][i] for i in outputs.argmax(1)]"] if loss in _LOGITS else []
 
 
 def described(preparation: Prepared) -> dict[str, str]:
@@ -108,28 +121,55 @@ def outputs_of(module: nn.Module, preparation: Prepared | None, table: Any) -> t
     Raises:
         ConfigurationError: if the run was not on a table, or its folder does not hold the preparation.
     """
+    if preparation is None and isinstance(table, np.ndarray | torch.Tensor):
+        raise ConfigurationError(
+            "predict() takes rows of a table, with the names of columns, and the data of the run were arrays: write "
+            "result.model(inputs), with a tensor of inputs as in training"
+        )
     if preparation is None:
         raise ConfigurationError(
-            "the run's folder has no preparation of a table: the data were not read by from_table, or by a transform= of "
-            "scikit-learn, which is not saved: write result.model(data.prepare(table))"
+            "the run's folder has no preparation of a table: its data were not a table, or a transform= of scikit-learn "
+            "prepared them, which is not saved: write result.model(data.prepare(table))"
         )
     first = next(module.parameters(), torch.zeros(()))
     with torch.no_grad():
         return module(preparation(table).to(first.dtype))
 
 
-def probabilities(outputs: torch.Tensor) -> np.ndarray:
-    """Return the probabilities of classes, ``[n, C]``: the softmax of logits, or the sigmoid of a single one."""
-    if outputs.dim() < 2 or outputs.shape[1] == 1:
-        positive = torch.sigmoid(outputs.reshape(-1).double())
-        return torch.stack([1 - positive, positive], dim=1).numpy()
+def loss_of(config: Mapping[str, Any] | None) -> str:
+    """Return the name of a run's loss, from its configuration as plain values."""
+    loss = (config or {}).get("loss", "cross_entropy")
+    return loss["kind"] if isinstance(loss, Mapping) else str(loss)
+
+
+def probabilities(outputs: torch.Tensor, loss: str) -> np.ndarray:
+    """Return the probabilities of classes, or of several labels, ``[n, C]``, from outputs as the loss takes them.
+
+    Raises:
+        ConfigurationError: if there is a single output, and the loss is not known to take a logit or a probability.
+
+    >>> probabilities(torch.tensor([0.0, 9.0]), "BCEWithLogitsLoss").round(2).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
+    """
+    single = outputs.dim() < 2 or outputs.shape[1] == 1
+    if loss in BINARY:
+        positive = outputs.double() if loss == "BCELoss" else torch.sigmoid(outputs.double())
+        positive = positive.reshape(len(outputs), -1)
+        return (torch.cat([1 - positive, positive], dim=1) if single else positive).numpy()
+    if single:
+        raise ConfigurationError(
+            f"the model has one output, which the loss {loss} may take for a logit or for a probability: write "
+            "loss=torch.nn.BCEWithLogitsLoss() or torch.nn.BCELoss(), or read the outputs yourself, those of "
+            "result.model(result.preparation(table))"
+        )
     return torch.softmax(outputs.double(), dim=1).numpy()
 
 
-def predictions(outputs: torch.Tensor, preparation: Prepared | None, num_classes: int | None) -> np.ndarray:
-    """Return names of classes, their numbers where they have no names, or the predicted numbers."""
-    if num_classes is None:
-        return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
-    labels = probabilities(outputs).argmax(axis=1)
+def predictions(outputs: torch.Tensor, preparation: Prepared | None, loss: str) -> np.ndarray:
+    """Return names of classes, their numbers where they have no names, or several labels 0 and 1."""
+    shares = probabilities(outputs, loss)
+    if loss in BINARY and outputs.dim() > 1 and outputs.shape[1] > 1:
+        return (shares > 0.5).astype(np.int64)
+    labels = shares.argmax(axis=1)
     names = None if preparation is None else preparation.classes
     return labels if names is None else np.array(names)[labels]

@@ -100,6 +100,8 @@ def test_patterns_without_match_are_refused(parameters, message):
 def test_model_without_the_kind_of_layer_is_refused():
     with pytest.raises(ConfigurationError, match="'norms' match nothing of Linear: it has no such layer"):
         Personal("norms").chosen(nn.Linear(2, 2))
+    with pytest.raises(ConfigurationError, match="normalization layer '1' has no trainable weights: write affine=True"):
+        Personal("norms").chosen(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False)))
     with pytest.raises(ConfigurationError, match=r"'head' are all that Linear has \(weight, bias\)"):
         Personal("head").chosen(nn.Linear(2, 2))
 
