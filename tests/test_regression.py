@@ -92,7 +92,7 @@ def test_accuracy_is_not_shown(tmp_path):
     assert not re.search(r"(?<!s and losses are)accuracy(?! of)", page.replace("Accuracies", ""))
     assert final(history).startswith("test RMSE 0.")
     assert Notes()({"test_rmse": 0.02125}) == "test RMSE 0.0213"
-    assert Notes()({"train_loss": 0.5}) == "train loss 0.5"
+    assert Notes()({"train_loss": 0.5}) == "training loss 0.5"
     assert Notes()({"test_rmse": 0.5, "validation_rmse": 0.25}) == "validation RMSE 0.25"
 
 

@@ -93,7 +93,7 @@ class Result(Predicting, Scored):
         """Return the final figures, for notebooks."""
         figures = {name: value for name, value in self.summary().items() if isinstance(value, int | float)}
         shown = {
-            name.replace("_", " "): f"{value:.1%}" if name.endswith("accuracy") else f"{value:,.4g}"
+            name_of(name): f"{value:.1%}" if name.endswith("accuracy") else f"{value:,.4g}"
             for name, value in figures.items()
         }
         return html_table(f"Result of {self.name}", {"rounds": f"{self.history.last_round:,}"} | shown)
@@ -101,7 +101,7 @@ class Result(Predicting, Scored):
     def _judged(self) -> list[str]:
         """Return the main score of the run as text; an empty list where no round was evaluated."""
         summary = self.summary()
-        return [quality(name.replace("_", " "), summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
+        return [quality(name, summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
 
     def _stopped(self) -> list[str]:
         """Return by which column the run was ended; an empty list where it was not."""

@@ -103,7 +103,7 @@ def test_diverged_run_is_not_averaged():
 
 def test_missing_figures_are_dashes_and_empty_columns_are_omitted():
     text = markdown(comparison([one_round("a", 0, test_accuracy=0.5), one_round("b", 0, train_accuracy=0.5)]))
-    assert text.splitlines()[0] == "| algorithm | train accuracy (%) | test accuracy (%) |"
+    assert text.splitlines()[0] == "| algorithm | training accuracy (%) | test accuracy (%) |"
     assert "| a | – | 50.0 |" in text
     assert comparison([RunRecord("a", 0, History())])[0].figures == {}
 

@@ -28,7 +28,6 @@ from turnout.record import checkpoint
 from turnout.record.query import History
 from turnout.record.stopped import explain
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
-from turnout.results.names import name_of
 from turnout.results.records import RunRecord
 from turnout.results.table import comparison, empty_rounds, rich_tables
 from turnout.simulation.running import Interrupted
@@ -107,7 +106,7 @@ def final(history: History) -> str:
     when = f" after {counted(history.last_round, 'round')}"
     if number > 1:
         when = f", mean of the last {number} evaluations, rounds {rounds[-number]} to {rounds[-1]}"
-    return f"{quality(name_of(metric), history.final(metric), 2)}{when}"
+    return f"{quality(metric, history.final(metric), 2)}{when}"
 
 
 def sums_opened(record: RunRecord) -> str | None:

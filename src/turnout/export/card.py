@@ -16,6 +16,7 @@ from turnout.export import usage
 from turnout.models.peft_adapter import BASE, name_of_base, task_of
 from turnout.protocol.published import published_settings
 from turnout.record.stopped import explain
+from turnout.results.names import name_of
 from turnout.version import __version__
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _evaluation(history: History) -> list[str]:
     summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
     scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
     return [
-        *_table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()}),
+        *_table(("metric", "value"), {name_of(key): f"{value:.4g}" for key, value in scores.items()}),
         "",
         f"Means over the last tenth of the {history.last_round:,} rounds.",
         *_stopped(history),
@@ -110,7 +111,7 @@ def _fairness(history: History) -> list[str]:
         return []
     return [
         "",
-        f"Over clients, the mean {fairness['of'].replace('_', ' ')} is {fairness['mean']:.4g}, its standard deviation "
+        f"Over clients, the mean {name_of(fairness['of'])} is {fairness['mean']:.4g}, its standard deviation "
         f"{fairness['spread']:.4g}, and the mean of the worst tenth {fairness['worst']:.4g}.",
     ]
 

@@ -18,6 +18,7 @@ from turnout.callbacks import Callback
 from turnout.core.checks import counted
 from turnout.record.schema import HEADLINES
 from turnout.record.stopped import explain
+from turnout.results.names import name_of
 
 MINUTE = 60.0
 
@@ -158,7 +159,7 @@ class Notes:
     def __call__(self, row: Mapping[str, Any]) -> str:
         """Process a row of the table of rounds, and return the note."""
         self._accuracy = next(
-            (quality(name.replace("_", " "), row[name], 1) for name in _DURING_A_RUN if row.get(name) is not None),
+            (quality(name, row[name], 1) for name in _DURING_A_RUN if row.get(name) is not None),
             self._accuracy,
         )
         now = row.get("num_dropped") or 0
@@ -172,9 +173,9 @@ def dropped(number: int, rounds: int) -> str:
 
 
 def quality(metric: str, value: float, decimals: int) -> str:
-    """Format a metric and its value: ``test accuracy 93.3%``, ``test RMSE 0.0213``."""
+    """Format a recorded metric and its value: ``test accuracy 93.3%``, ``test RMSE 0.0213``."""
     shown = f"{value:.{decimals}%}" if metric.endswith("accuracy") else f"{value:.{decimals + 2}g}"
-    return f"{metric.replace('rmse', 'RMSE')} {shown}"
+    return f"{name_of(metric)} {shown}"
 
 
 class Progress(Callback):

@@ -105,10 +105,10 @@ def _of_clients(split: str) -> dict[str, Column]:
 
 
 COLUMNS = {
-    "train_accuracy": Column("train accuracy (%)", "train %", **_PERCENT),
+    "train_accuracy": Column("training accuracy (%)", "train %", **_PERCENT),
     "validation_accuracy": Column("validation accuracy (%)", "validation %", **_PERCENT),
     "test_accuracy": Column("test accuracy (%)", "test %", **_PERCENT),
-    "train_rmse": Column("training RMSE", "train RMSE", decimals=3, better=min),
+    "train_rmse": Column("training RMSE", "training RMSE", decimals=3, better=min),
     "validation_rmse": Column("validation RMSE", "validation RMSE", decimals=3, better=min),
     "test_rmse": Column("test RMSE", "test RMSE", decimals=3, better=min),
     "test_loss": Column("test loss", "test loss", decimals=3, better=min),

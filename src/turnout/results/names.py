@@ -5,10 +5,6 @@ from __future__ import annotations
 from turnout.record.schema import JUDGED
 
 _NAMES = {
-    "train_loss": "training loss",
-    "train_accuracy": "training accuracy",
-    "train_rmse": "training RMSE",
-    "test_rmse": "test RMSE",
     "local_loss": "loss during local steps",
     "pool": "clients in the pool",
 }
@@ -21,14 +17,20 @@ _APPEAL = {
 
 
 def name_of(metric: str) -> str:
-    """Return the display name of a recorded column: ``"test accuracy"``."""
+    """Return the display name of a recorded column.
+
+    >>> name_of("test_accuracy"), name_of("train_rmse")
+    ('test accuracy', 'training RMSE')
+    """
     for prefix, kind in JUDGED.items():
         if (name := _APPEAL.get(metric.removeprefix(prefix))) and metric.startswith(prefix):
             return f"{name}, {kind}" if kind else name
     name, of, labels = metric.partition("_of_")
     if of and name.endswith("accuracy"):
         return f"{name_of(name)} of {'labels' if '_' in labels else 'label'} {label_ranges(labels)}"
-    return _NAMES.get(metric, metric.replace("_", " "))
+    if metric.startswith("train_"):
+        return f"training {name_of(metric.removeprefix('train_'))}"
+    return _NAMES.get(metric, metric.replace("_", " ").replace("rmse", "RMSE"))
 
 
 def label_ranges(labels: str) -> str:
