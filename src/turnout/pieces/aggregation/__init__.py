@@ -4,6 +4,8 @@ from turnout.core.registry import lookup as _lookup
 from turnout.pieces.aggregation.aced import Aced as Aced
 from turnout.pieces.aggregation.area import Area as Area
 from turnout.pieces.aggregation.centered_clipping import CenteredClipping as CenteredClipping
+from turnout.pieces.aggregation.coordinatewise import Median as Median
+from turnout.pieces.aggregation.coordinatewise import TrimmedMean as TrimmedMean
 from turnout.pieces.aggregation.feddyn import FedDyn as FedDyn
 from turnout.pieces.aggregation.fedex_lora import FedexLora as FedexLora
 from turnout.pieces.aggregation.fedstale import FedStale as FedStale
@@ -15,7 +17,6 @@ from turnout.pieces.aggregation.hetlora import HetLora as HetLora
 from turnout.pieces.aggregation.kept_models import KeptModels as KeptModels
 from turnout.pieces.aggregation.krum import Krum as Krum
 from turnout.pieces.aggregation.krum import MultiKrum as MultiKrum
-from turnout.pieces.aggregation.median import Median as Median
 from turnout.pieces.aggregation.mifa import Mifa as Mifa
 from turnout.pieces.aggregation.minimum_diameter import MinimumDiameter as MinimumDiameter
 from turnout.pieces.aggregation.mixing import Bucketing as Bucketing
@@ -26,7 +27,6 @@ from turnout.pieces.aggregation.raflora import RaFlora as RaFlora
 from turnout.pieces.aggregation.recent_models import RecentModels as RecentModels
 from turnout.pieces.aggregation.secure_sum import SecureSum as SecureSum
 from turnout.pieces.aggregation.tracked_sum import TrackedSum as TrackedSum
-from turnout.pieces.aggregation.trimmed_mean import TrimmedMean as TrimmedMean
 from turnout.pieces.aggregation.weighted_sum import WeightedSum as WeightedSum
 
 __getattr__ = _lookup(__name__)
