@@ -5,8 +5,8 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece, Selection
 from turnout.pieces.local import Solver
+from turnout.pieces.selection.everyone import OnePlace
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.selection.one_place import OnePlace
 
 
 @ALGORITHMS.register

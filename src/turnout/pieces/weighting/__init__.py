@@ -14,7 +14,7 @@ from turnout.pieces.weighting.fairness import DivideByCurvature as DivideByCurva
 from turnout.pieces.weighting.known_rates import KnownRates as KnownRates
 from turnout.pieces.weighting.local_steps import DivideByLocalSteps as DivideByLocalSteps
 from turnout.pieces.weighting.multiplicative import MultiplicativeWeights as MultiplicativeWeights
-from turnout.pieces.weighting.noisy_curvature import DivideByNoisyCurvature as DivideByNoisyCurvature
+from turnout.pieces.weighting.noisy_sum import DivideByNoisyCurvature as DivideByNoisyCurvature
 from turnout.pieces.weighting.noisy_sum import DivideByNoisySum as DivideByNoisySum
 from turnout.pieces.weighting.normalize import DivideByAbsoluteSum as DivideByAbsoluteSum
 from turnout.pieces.weighting.normalize import DivideByClients as DivideByClients
