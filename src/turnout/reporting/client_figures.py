@@ -1,4 +1,8 @@
-"""Plot figures of clients: their accuracy, gains, weights, influence, and participation."""
+"""Plot figures of clients: their accuracy, gains, weights, influence, and participation.
+
+All functions take finished runs and return a matplotlib `Figure`; an algorithm has the same color in all figures of the same
+runs.
+"""
 
 from __future__ import annotations
 
