@@ -217,7 +217,7 @@ def fedau_table_1(device: str, quick: bool) -> dict[str, Any]:
     round an evaluation on 10,000 examples. The first 100 rounds, in which steps are recorded, are not timed.
     """
     from turnout.cli.settings import Settings
-    from turnout.data.transforms.pipeline import AUGMENTATIONS
+    from turnout.data.transforms import AUGMENTATIONS
     from turnout.simulation import Simulation
     from turnout.workbench.speed.workloads import WORKLOADS as ALL
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import turnout as to
 from turnout.data import Shards
-from turnout.data.transforms.pipeline import apply_transforms
+from turnout.data.transforms import apply_transforms
 
 CLIENTS, COHORT, ROUNDS, EVERY = 100, 5, 200, 10
 SETTINGS = {

@@ -26,8 +26,7 @@ from turnout.data import (
     cifar_augmentation,
 )
 from turnout.data.named.color import brighten, from_levels, sharpen, to_levels, turn_hue
-from turnout.data.transforms import apply_transforms, bake, check_transforms
-from turnout.data.transforms.base import keys_of
+from turnout.data.transforms import apply_transforms, bake, check_transforms, keys_of
 
 DEVICES = [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 RANDOM = [

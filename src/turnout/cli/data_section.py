@@ -14,8 +14,7 @@ from turnout.data.declared import declared
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
-from turnout.data.transforms import Transform
-from turnout.data.transforms.pipeline import AUGMENTATIONS
+from turnout.data.transforms import AUGMENTATIONS, Transform
 
 
 @dataclass(frozen=True)

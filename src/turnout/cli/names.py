@@ -13,7 +13,7 @@ from turnout.core.schedule import Schedule
 from turnout.data.partition import Partition
 from turnout.data.source import SOURCES
 from turnout.data.transformer import TRANSFORMS, Transform
-from turnout.data.transforms.pipeline import AUGMENTATIONS
+from turnout.data.transforms import AUGMENTATIONS
 from turnout.engine.loss import LOSSES
 from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing

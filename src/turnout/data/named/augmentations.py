@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from turnout.data.named.color import AdjustSharpness, ColorJitter, Equalize, Posterize
-from turnout.data.transforms import Normalize, RandomCrop, RandomHorizontalFlip, Transform
-from turnout.data.transforms.pipeline import AUGMENTATIONS
+from turnout.data.transforms import AUGMENTATIONS, Normalize, RandomCrop, RandomHorizontalFlip, Transform
 
 _NORMALIZE = Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
 

@@ -14,7 +14,7 @@ import torch
 
 from turnout.core.checks import count, not_negative, refuse
 from turnout.core.random import uniform
-from turnout.data.transforms.base import Occasional, Transform, check_images, keys_of
+from turnout.data.transforms import Occasional, Transform, check_images, keys_of
 
 
 def to_levels(x: torch.Tensor) -> torch.Tensor:

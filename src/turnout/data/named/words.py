@@ -16,7 +16,7 @@ import torch
 from turnout.core.checks import DataError
 from turnout.data.directory import data_directory
 from turnout.data.reading import UNPACKING_ERRORS, open_unpacked
-from turnout.data.transforms.base import Transform
+from turnout.data.transforms import Transform
 
 _LONGEST_LINE = 1 << 20
 """The limit of bytes per line, for files that are not in this format."""
