@@ -3,11 +3,11 @@
 from turnout.data.arrays import from_arrays as from_arrays
 from turnout.data.arrays import from_dataset as from_dataset
 from turnout.data.catalog import SOURCES as SOURCES
+from turnout.data.catalog import data_directory as data_directory
 from turnout.data.catalog import describe as describe
 from turnout.data.catalog import inventory as inventory
 from turnout.data.catalog import load as load
 from turnout.data.declared import declared as declared
-from turnout.data.directory import data_directory as data_directory
 from turnout.data.federated import FederatedData as FederatedData
 from turnout.data.federations import from_flower as from_flower
 from turnout.data.federations import from_pfl as from_pfl

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import known_name
-from turnout.data.directory import Place, declare
+from turnout.data.catalog import Place, declare
 from turnout.data.reading import UNPACKING_ERRORS, most_bytes, open_unpacked, too_large
 from turnout.data.source import SOURCES, Source
 from turnout.data.standardize import standardized

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.directory import data_directory
+from turnout.data.catalog import data_directory
 from turnout.data.reading import UNPACKING_ERRORS, open_unpacked
 from turnout.data.transforms import Transform
 

@@ -9,7 +9,6 @@ from turnout.pieces.aggregation.combinations import MinimumDiameter as MinimumDi
 from turnout.pieces.aggregation.combinations import MultiKrum as MultiKrum
 from turnout.pieces.aggregation.coordinatewise import Median as Median
 from turnout.pieces.aggregation.coordinatewise import TrimmedMean as TrimmedMean
-from turnout.pieces.aggregation.feddyn import FedDyn as FedDyn
 from turnout.pieces.aggregation.fedstale import FedStale as FedStale
 from turnout.pieces.aggregation.last_updates import Area as Area
 from turnout.pieces.aggregation.last_updates import FedVarp as FedVarp
@@ -26,6 +25,7 @@ from turnout.pieces.aggregation.models import RecentModels as RecentModels
 from turnout.pieces.aggregation.models import WeightedModels as WeightedModels
 from turnout.pieces.aggregation.private_sum import PrivateSum as PrivateSum
 from turnout.pieces.aggregation.secure_sum import SecureSum as SecureSum
+from turnout.pieces.aggregation.tracked_sum import FedDyn as FedDyn
 from turnout.pieces.aggregation.tracked_sum import TrackedSum as TrackedSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum as WeightedSum
 

@@ -23,10 +23,10 @@ from turnout.pieces.local.scaffold import PeriodicScaffold as PeriodicScaffold
 from turnout.pieces.local.scaffold import Scaffold as Scaffold
 from turnout.pieces.local.sgd import Sgd as Sgd
 from turnout.pieces.local.solver import Solver as Solver
-from turnout.pieces.local.time_budget import TimeBudget as TimeBudget
 from turnout.pieces.local.tracking import GradientTracking as GradientTracking
 from turnout.pieces.local.update import Update as Update
 from turnout.pieces.local.work import ShareOfWork as ShareOfWork
+from turnout.pieces.local.work import TimeBudget as TimeBudget
 from turnout.pieces.local.work import UniformWork as UniformWork
 from turnout.pieces.local.work import Work as Work
 

@@ -14,8 +14,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.pieces.weighting.fairness import check_gamma, losses, relative_curvature
 from turnout.pieces.weighting.normalize import ByOneNumber
 from turnout.privacy.accounting import Release
-from turnout.privacy.noise import GridNoise
-from turnout.privacy.ranges import check_bound, check_deviation
+from turnout.privacy.noise import GridNoise, check_bound, check_deviation
 
 
 class NoisyDivisor(ByOneNumber):
