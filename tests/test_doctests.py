@@ -19,7 +19,7 @@ from turnout.population.availability import Availability, Flash
 from turnout.population.behavior import Attack
 from turnout.population.speed import SpeedModel
 
-FOLDERS = [Path(package.__file__).parent for package in (turnout, turnout_serve)]
+FOLDERS = [Path(package.__path__[0]) for package in (turnout, turnout_serve)]
 MODULES = [
     ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
     for folder in FOLDERS

@@ -4,7 +4,6 @@ Whoever writes a piece reads the members of its base class. What fewer pieces ne
 pieces derive and which others ask for by `isinstance`, or an object that a piece returns.
 """
 
-import dataclasses
 import inspect
 import pkgutil
 from importlib import import_module
@@ -46,7 +45,7 @@ INSIDE = {"slot", "family"}
 
 def members(kind):
     """Return the public members that a class adds to those above it; options of a dataclass are none."""
-    options = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    options = {field.name for field in getattr(kind, "__dataclass_fields__", {}).values()}
     above = {name for parent in kind.__mro__[1:] for name in (*vars(parent), *inspect.get_annotations(parent))}
     names = {*vars(kind), *inspect.get_annotations(kind)} - above - options - INSIDE
     return {name for name in names if not name.startswith("_")}

@@ -6,10 +6,11 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 import turnout as package
@@ -103,7 +104,7 @@ def test_no_command_shows_help(turnout: Turnout) -> None:
 
 
 def test_missing_command_of_the_network_says_what_to_install(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = get_command(app)
+    group = cast(TyperGroup, get_command(app))
     monkeypatch.setattr(group, "commands", {k: v for k, v in group.commands.items() if k not in OF_SERVE})
     monkeypatch.setattr("typer.testing._get_command", lambda _: group)
     ended = turnout("serve", "run.toml")
@@ -116,4 +117,4 @@ def test_missing_command_of_the_network_says_what_to_install(turnout: Turnout, m
 def test_commands_of_the_network_are_those_that_its_distribution_adds() -> None:
     alone = typer.Typer()
     network.add_to(alone)
-    assert set(get_command(alone).commands) == set(OF_SERVE)
+    assert set(cast(TyperGroup, get_command(alone)).commands) == set(OF_SERVE)

@@ -30,6 +30,8 @@ def test_clients_of_a_csv_file_are_texts(tmp_path: Path, ending: str) -> None:
     path = csv(tmp_path, text.replace(",", "," if ending == "csv" else "\t"), name=f"t.{ending}")
     source = to.data.from_table(path, label="ill", client="who", test=str(path))
     assert source.client_names == tuple(sorted(names))
+    assert source.client_ids is not None
+    assert source.test_client_ids is not None
     assert np.bincount(source.client_ids).tolist() == [4] * len(names)
     assert np.array_equal(source.test_client_ids, source.client_ids)
     assert source.split(test_fraction=None).client_names == tuple(sorted(names))

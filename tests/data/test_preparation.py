@@ -35,7 +35,7 @@ OPTIONS: dict[str, Any] = {"label": "ill", "client": "at", "categories": ("sex",
 
 
 def trained(model: Any = None, **options: Any) -> tuple[to.data.FederatedData, to.result.Result]:
-    data = to.data.from_table(TABLE, **OPTIONS | options).split(test_fraction=0.2)
+    data = to.data.from_table(TABLE, **(OPTIONS | options)).split(test_fraction=0.2)
     run = to.Experiment(data=data, model=model or to.models.Mlp(hidden=(4,)), rounds=5)
     return data, run.run()
 
@@ -45,15 +45,17 @@ def rows(table: dict[str, Any], number: int = 7) -> dict[str, Any]:
 
 
 def test_prepared_rows_are_the_inputs_of_training() -> None:
-    for options in ({}, {"scale": False}, {"missing": "fill"}):
-        source = to.data.from_table(TABLE, **OPTIONS | options)
+    changes: tuple[dict[str, Any], ...] = ({}, {"scale": False}, {"missing": "fill"})
+    for options in changes:
+        source = to.data.from_table(TABLE, **(OPTIONS | options))
         data = source.split(test_fraction=0.0)
-        assert data.preparation is not None
+        preparation = data.preparation
+        assert preparation is not None
         np.testing.assert_allclose(data.prepare(TABLE), source.x, atol=1e-6)
         order = [TABLE["at"].index(f"h{k}") for k in range(3)]
         np.testing.assert_array_equal(data.prepare(TABLE)[order], data.train.x[data.train.offsets[:3]])
-    assert [column.name for column in data.preparation.columns] == ["age", "dose", "sex", "smokes"]
-    assert data.preparation.classes == ("no", "yes")
+        assert [column.name for column in preparation.columns] == ["age", "dose", "sex", "smokes"]  # type: ignore[union-attr]
+        assert preparation.classes == ("no", "yes")
 
 
 def test_statistics_are_those_of_the_training_rows() -> None:
@@ -106,7 +108,7 @@ def test_two_sites_number_declared_classes_alike() -> None:
 )
 def test_declarations_that_do_not_fit_are_refused(options: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        to.data.from_table(TABLE, **OPTIONS | options)
+        to.data.from_table(TABLE, **(OPTIONS | options))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,7 @@ def test_fitted_transform_can_be_had_and_applied() -> None:
     data = to.data.from_table(TABLE, label="ill", client="at", features=("age", "dose"), transform=scaler).split(
         test_fraction=0.0
     )
-    fitted = data.preparation.transform  # type: ignore[union-attr]
+    fitted: Any = data.preparation.transform  # type: ignore[union-attr]
     np.testing.assert_allclose(fitted.mean_, [np.mean(TABLE["age"]), np.mean(TABLE["dose"])])
     right = (np.stack([TABLE["age"], TABLE["dose"]], axis=1) - fitted.mean_) / fitted.scale_
     np.testing.assert_allclose(data.prepare(TABLE), right, atol=1e-6)

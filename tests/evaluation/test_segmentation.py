@@ -37,6 +37,7 @@ def test_figures_of_pixels_are_those_of_torch(ignored):
         y[:, 0, :2] = ignored
     pixels = experiment(y.flatten(1))
     run, test = pixels.run(), pixels.data.test
+    assert test is not None
     x, y = test.x, test.y
     with torch.no_grad():
         outputs = run.model.eval()(x).unflatten(2, (4, 5))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import turnout as to
@@ -72,7 +73,7 @@ def test_files_and_frames_are_read_alike(form: str, ending: str, tmp_path: Any) 
         rows = zip(*columns.values(), strict=True)
         path.write_text("client,from,to\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
     else:
-        pa.parquet.write_table(pa.table(columns), path)
+        pq.write_table(pa.table(columns), path)
     assert present(TimedTrace(path, seconds_per_round=3600)) == RIGHT
     assert present(TimedTrace(columns, seconds_per_round=3600)) == RIGHT
     assert present(TimedTrace(pa.table(columns), seconds_per_round=3600)) == RIGHT
@@ -167,7 +168,7 @@ def test_pool_of_devices_is_drawn_by_an_option() -> None:
         (lambda: TimedTrace(VISITS).bind(2), DataError, r"row 3: got 2; no such client among 2 .*drawn=True"),
         (lambda: TimedTrace(VISITS, start=20_000), DataError, "start: got 20000, and the last row .* ends at 14400"),
         (
-            lambda: TimedTrace(VISITS, start=1.5),
+            lambda: TimedTrace(VISITS, start=cast("Any", 1.5)),
             ConfigurationError,
             "start: got 1.5, needed seconds, or a text such as",
         ),

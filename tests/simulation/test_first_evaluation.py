@@ -265,9 +265,13 @@ def test_outputs_of_one_example_keep_their_dimension():
         Simulation(run)
 
 
-class Several(nn.Linear):
-    def forward(self, input):
-        outputs = super().forward(input)
+class Several(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        outputs = self.linear(x)
         return outputs, outputs.sum()
 
 

@@ -188,6 +188,8 @@ def test_standings_are_paired_corrected_and_ranked():
     alike = made("mifa", (0.52, 0.58, 0.71), (0.4, 0.5, 0.6))
     table = table_of([reference, better, alike, made("scaffold", (0.5, 0.6, 0.7))], SMALL, "small")
     standing = table.standings["fedau"]["chance"]
+    assert standing.gap is not None
+    assert standing.gap.p is not None
     assert standing.gap.mean == pytest.approx(0.31 / 3)
     assert standing.p == pytest.approx(2 * standing.gap.p)  # of three rivals, one of which has no p-value
     assert standing.is_better

@@ -450,9 +450,9 @@ def test_unused_codes_of_a_folder_are_listed(with_codes, tmp_path):
     assert enroll(with_codes, "a", codes[0]) == 201
     answer = with_codes.host.administer("GET", "codes").table()
     (tmp_path / "codes.txt").write_text("\n".join(codes[:2]))
-    lines = shown(answer, codes_in(tmp_path)).plain.splitlines()
+    lines = str(shown(answer, codes_in(tmp_path))).splitlines()
     assert lines == ["codes: 2 unused, 1 used", codes[1], "and 1 others, which `codes add` printed when it drew them"]
-    assert shown(answer, codes_in(tmp_path / "nowhere")).plain == "codes: 2 unused, 1 used"
+    assert str(shown(answer, codes_in(tmp_path / "nowhere"))) == "codes: 2 unused, 1 used"
 
 
 @pytest.mark.parametrize("number", [0, 51, "x"])

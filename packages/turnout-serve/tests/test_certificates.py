@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from typing import Any, cast
 
 import pytest
 
@@ -89,10 +90,12 @@ app(["serve", "algorithm=fedau", "data.name=digits", "data.inputs=64", "data.cla
 def test_hangup_reloads_the_certificate_and_does_not_stop_the_server(folder, tmp_path):
     first, second = made(tmp_path, "first.example"), made(tmp_path, "second.example")
     pem, key = tmp_path / "server.pem", tmp_path / "server.key"
-    shutil.copy(first["certificate"], pem), shutil.copy(first["key"], key)
+    shutil.copy(first["certificate"], pem)
+    shutil.copy(first["key"], key)
     command = [sys.executable, "-c", SERVE, str(folder / "run"), str(pem), str(key), os.getcwd()]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         url = next(found[1] for line in lines if (found := re.search(r"serving at https://(\S+:\d+)", line)))
         host, port = url.split(":")
@@ -123,7 +126,7 @@ def test_client_says_that_its_server_is_away_and_for_how_long(monkeypatch, caplo
     """Once at the beginning, then every minute, and when it answers again."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    joined = Joined(None, Connection("http://127.0.0.1:1"))
+    joined = Joined(cast("Any", None), Connection("http://127.0.0.1:1"))
     with caplog.at_level(logging.INFO, "turnout.client"):
         for seconds in range(0, 130, 10):
             now[0] = 1000.0 + seconds

@@ -47,6 +47,7 @@ def altered(served, folder, *statements):
 def test_untouched_journal_has_the_head_of_its_checkpoint(served):
     again = replay(served.setting, served.folder)
     assert (again.same, again.chained, again.first) == (True, 1, 1)
+    assert again.head is not None
     assert len(again.head) == 64
 
 
@@ -99,7 +100,7 @@ def rechained(folder):
     with closing(sqlite3.connect(folder / "journal.sqlite")) as database, database:
         (run,) = database.execute("select value from facts where name = 'run'").fetchone()
         rows = database.execute("select * from journal order by number").fetchall()
-        entries = [Entry(*row[:7], json.loads(row[7] or "{}")) for row in rows]
+        entries = [Entry(*row[:7], data=json.loads(row[7] or "{}")) for row in rows]
         database.execute("delete from links")
         database.executemany("insert into links values (?, ?)", list(chained(first_link(run), entries)))
 

@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -125,11 +125,10 @@ def odd_server(answer):
             self.rfile.read(int(self.headers.get("content-length", 0)))
             self.do_GET()
 
-        def log_message(self, *_):
+        def log_message(self, format, *args):
             pass
 
-    with closing(HTTPServer(("127.0.0.1", 0), Handler)) as server:
-        server.close = server.server_close
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"

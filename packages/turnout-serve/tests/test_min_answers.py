@@ -7,6 +7,7 @@ import pytest
 
 import turnout as to
 from turnout.evaluation.queries import Question
+from turnout.evaluation.sums import TotalSums
 from turnout.record.evaluations import Evaluations
 from turnout_serve.cli.commands.surveys import shown
 from turnout_serve.server.http.status import metrics, status
@@ -39,14 +40,17 @@ def test_figures_of_fewer_are_published_nowhere(world, question, answering, leas
     if question is not None:
         return
     body = status(deployed.host.service, 0, {})
+    assert body.evaluation is not None
     assert (body.evaluation.answered, bool(body.evaluation.figures)) == (answering, published)
     assert ("turnout_evaluation{" in metrics(body)) == published
     assert ("test_accuracy" in json.dumps(body.fields()["evaluation"])) == published
     saved = Evaluations.load(deployed.folder)
     assert saved.table["answered"].to_pylist() == [answering]
-    assert bool(saved.answers(0).figures()) == published
+    answers = saved.answers(0)
+    assert bool(answers.figures()) == published
     if not published:  # not even in the run's folder
-        assert not any(np.any(total) for total in saved.answers(0).total.values())
+        assert isinstance(answers, TotalSums)
+        assert not any(np.any(total) for total in answers.total.values())
     deployed.restart()
     assert (deployed.host.driver.ledger.evaluation or found)["answered"] == answering
 

@@ -173,7 +173,8 @@ def test_kill_between_any_two_writes_loses_no_report(world, remote, undisturbed,
         reaper.side, reaper.left = "server", reaper.left or (first + turn % 5 if kills < 15 else None)
         try:
             for home in homes:
-                home.over or home.turn(deployed.host)
+                if not home.over:
+                    home.turn(deployed.host)
         except Killed:
             kills, reaper.left = kills + 1, None
             deployed.restart()

@@ -197,7 +197,9 @@ def test_noise_of_clients_equals_simulation_and_is_independent(world, folder, mo
     assert not torch.allclose(one.host.driver.params, other.host.driver.params, atol=1e-3)
     assert torch.equal(replay(one.setting, one.folder).driver.params, one.host.driver.params)
     drawn = private_secure.with_noise_under_masks
-    monkeypatch.setattr(private_sum, "with_noise_under_masks", lambda *of_round: drawn(*of_round[:-1], 0))
+    monkeypatch.setattr(
+        private_sum, "with_noise_under_masks", lambda piece, values, report, _: drawn(piece, values, report, 0)
+    )
     deployed = world(run(SHARES, rounds=2), folder=folder / "c").run()
     reference = simulated(run(SHARES, rounds=2))
     assert torch.equal(deployed.host.driver.params, reference.state.params)

@@ -29,7 +29,7 @@ class Listener:
             def do_POST(self):
                 self.do_GET()
 
-            def log_message(self, *_):
+            def log_message(self, format, *args):
                 pass
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)

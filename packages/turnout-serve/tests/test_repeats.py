@@ -255,8 +255,8 @@ def test_client_says_why_it_declines(world, caplog, deployed):
     del world
 
 
-def trains(version, model, phase="train", repeat=0, **told):
-    tensors = {name: torch.tensor([value]) for name, value in told.items()}
+def trains(version, model, phase="train", repeat=0, told=None):
+    tensors = {name: torch.tensor([value]) for name, value in (told or {}).items()}
     return Assignment(version, version, phase, repeat, model * 64, 0, 1.0, plain_row(tensors, 0))
 
 
@@ -264,7 +264,7 @@ def contributes(repeats, version, model, others, repeat=0):
     """Take part in a sum of updates; return what is declined."""
     declined = []
     for phase, name in (("train", ""), ("share", "neighbours"), ("mask", "senders"), ("open", "there")):
-        task = trains(version, model, phase, repeat, **({name: others} if name else {}))
+        task = trains(version, model, phase, repeat, {name: others} if name else {})
         declined.append(repeats.declines(task))
         if declined[-1] is None:
             repeats.begins(task)
@@ -301,14 +301,14 @@ def test_sparse_groups_are_compared_by_the_list_of_clients():
     for version, clients, declined in ((0, [1, 2, 3, 4, 5, 6], None), (1, [1, 2, 3, 4, 5], "similar group")):
         tasks = [trains(version, "a")]
         tasks += [
-            trains(version, "a", phase, **{name: [2, 3], "clients": clients})
+            trains(version, "a", phase, told={name: [2, 3], "clients": clients})
             for phase, name in (("mask", "senders"), ("open", "there"))
         ]
         if declined is not None:
             repeats.history.supersede(tasks[0].model)
         assert repeats.declines(tasks[0]) is None
         repeats.begins(tasks[0])
-        assert repeats.declines(trains(version, "a", "share", neighbours=[2, 3])) is None
+        assert repeats.declines(trains(version, "a", "share", told={"neighbours": [2, 3]})) is None
         assert [repeats.declines(task) for task in tasks[1:]] == [declined] * 2
         for task in tasks[1:]:
             repeats.sends(task)

@@ -62,6 +62,8 @@ def test_refused_reports_name_their_client(world, tmp_path, heard, restarts):
 
 
 def test_list_of_clients_shows_refusals():
+    from rich.table import Table
+
     from turnout_serve.wire.admin_bodies import Row
 
     row = Row(
@@ -69,6 +71,7 @@ def test_list_of_clients_shows_refusals():
         dropped=3, refused=2, refusal="delta holds NaN",
     ).model_dump()  # fmt: skip
     table = shown({"clients": [row], "version": 8, "next": None})
+    assert isinstance(table, Table)
     cells = {column.header: list(column.cells) for column in table.columns}
     assert (cells["dropped"], cells["refused"]) == (["3"], ["2: delta holds NaN"])
 

@@ -228,7 +228,8 @@ def test_traces_of_many_shapes_replace_the_least_used(monkeypatch):
         for _ in range(times):
             assert compiled(torch.zeros(size)).tolist() == [1.0] * size
 
-    call(1, 50), call(2, 5), call(3, 6)
+    for size, times in ((1, 50), (2, 5), (3, 6)):
+        call(size, times)
     assert [shape[0][0][0] for shape in compiled._traced] == [torch.Size([1]), torch.Size([2])]
     call(3, 10)
     assert {shape[0][0][0] for shape in compiled._traced} == {torch.Size([1]), torch.Size([3])}

@@ -39,6 +39,8 @@ def test_both_sums_equal_a_numpy_transcription(correlation):
     state, w, c = algorithm.init(torch.zeros(P, dtype=torch.float64), known), np.zeros(P), np.zeros(P)
     z = np.sqrt(2.0) * 3.0
     column = np.array([1.0]) if correlation is None else correlation.coefficients(2, 2, None)
+    aggregation = algorithm.aggregation
+    assert isinstance(aggregation, PrivateSum)
     past = {"model": [], "controls": []}
     for t in range(ROUNDS):
         cohort = np.flatnonzero(rng.random(N) < 0.5) if t != 3 else np.array([], dtype=int)
@@ -47,7 +49,7 @@ def test_both_sums_equal_a_numpy_transcription(correlation):
         state, _ = server_step(algorithm, state, replace(sent, extra={"control": torch.from_numpy(change)}), known)
         noise = {}
         for name, rows in past.items():
-            grid = algorithm.aggregation.noise.grid(z, 2.0 if name == "model" else 0.5, P)
+            grid = aggregation.noise.grid(z, 2.0 if name == "model" else 0.5, P)
             y = grid.drawn(server_words(f"noise of the {name}", known, t), P, torch.device("cpu")).numpy()
             y = y - np.rint(sum(column[j] * rows[-j] for j in range(1, min(len(column), len(rows) + 1))))
             rows.append(y)

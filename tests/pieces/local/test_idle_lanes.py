@@ -24,11 +24,12 @@ SGD = to.Sgd(**EPOCHS)
 class Ordered(Correction):
     """Scales the i-th step of a client by i, which it counts in a list."""
 
+    def __init__(self, steps=()):
+        self.steps = list(steps)
+
     def begin(self, task, memory, clients, lanes):
         del task, memory, clients
-        started = Ordered()
-        started.steps = [0] * len(lanes.order)
-        return started
+        return Ordered([0] * len(lanes.order))
 
     def correct(self, gradient, params, start):
         for lane in range(len(gradient)):
@@ -49,10 +50,12 @@ class Noted(Correction):
         return Noted(task.params.new_zeros(len(lanes.order), 1))
 
     def correct(self, gradient, params, start):
+        assert self.steps is not None
         self.steps[: len(gradient)].add_(1)
         return gradient
 
     def outcome(self, delta):
+        assert self.steps is not None
         return Outcome(remembered={"noted": self.steps})
 
 

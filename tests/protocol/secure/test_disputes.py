@@ -24,7 +24,10 @@ def test_arithmetic_is_that_of_x25519():
         number = int.from_bytes(key, "little") & (2**255 - 8) | 2**254
         assert curve.montgomery(curve.multiply(number, curve.base())) == public(key)
         point = curve.lift(public(key))
-        assert curve.equal(curve.decode(curve.encode(point)), point)
+        assert point is not None
+        decoded = curve.decode(curve.encode(point))
+        assert decoded is not None
+        assert curve.equal(decoded, point)
 
 
 def test_evidence_shows_the_secret_of_two_clients_and_of_no_others():
@@ -39,8 +42,9 @@ def test_evidence_shows_the_secret_of_two_clients_and_of_no_others():
 
 def _with_torsion(evidence):
     """The agreed point plus one of order 2, (0, -1)."""
-    point = curve.add(curve.decode(evidence[:32]), (0, curve.PRIME - 1, 1, 0))
-    return curve.encode(point) + evidence[32:]
+    agreed_point = curve.decode(evidence[:32])
+    assert agreed_point is not None
+    return curve.encode(curve.add(agreed_point, (0, curve.PRIME - 1, 1, 0))) + evidence[32:]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,9 @@ def test_key_with_a_part_of_small_order_changes_nothing(low):
     """A dealer adds a point of small order to its key: X25519 ignores it, and so does the evidence."""
     torsion = curve.multiply(curve.ORDER, curve.lift(bytes([low]) + bytes(31)) or curve.base())
     one, other = new_key(), new_key()
-    mixed = curve.montgomery(curve.add(curve.lift(public(other)), torsion))
+    point = curve.lift(public(other))
+    assert point is not None
+    mixed = curve.montgomery(curve.add(point, torsion))
     assert proven(prove(one, mixed), public(one), mixed) == agreed(one, mixed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from turnout.core.ranges import Count
 from turnout.population.availability.intervals import (
     BoundTrace,
     Intervals,
-    Table,
     edges_and_rates,
     interval_table,
     read_intervals,
@@ -104,7 +104,7 @@ class TimedTrace(Recording, name="timed_trace"):
             unknown client.
     """
 
-    table: Table
+    table: Any
     num_devices: Count | None = None
     drawn: bool = False
     start: int | str | None = None

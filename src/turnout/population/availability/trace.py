@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from turnout.population.availability.base import Availability
 from turnout.population.availability.intervals import (
     BoundTrace,
     Intervals,
-    Table,
     edges_and_rates,
     interval_table,
     read_intervals,
@@ -50,7 +50,7 @@ class Trace(Availability, name="trace"):
         [[1, 0], [1, 1], [0, 1]]
     """
 
-    table: Table
+    table: Any
     repeat: bool = True
     rounds: int | None = None
 
