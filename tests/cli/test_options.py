@@ -49,6 +49,8 @@ from turnout.population import Cyclic
         (tuple[int, ...] | str | None, "ranks.csv", "ranks.csv"),
         (Literal["pass", "fresh"], "fresh", "fresh"),
         (str | os.PathLike[str] | None, "/data", "/data"),
+        (str | tuple[float, ...] | Any, "trace.csv", "trace.csv"),
+        (str | tuple[float, ...] | Any, [1, 2], (1.0, 2.0)),
         (float | Schedule, 0.1, 0.1),
         (
             float | Schedule,

@@ -237,9 +237,14 @@ def _without_range(hint: Any) -> Any:
 
 
 def _members(hint: Any) -> list[Any]:
-    """Return the alternatives of a union except for functions, or the type itself."""
+    """Return the alternatives of a union except for functions and `Any`, or the type itself.
+
+    ``Table | Any`` is an option that plain values give as a `Table`, and programs also as other objects.
+    """
     if typing.get_origin(hint) in (Union, types.UnionType):
-        alternatives = [member for member in typing.get_args(hint) if typing.get_origin(member) is not Callable]
+        alternatives = [
+            kind for kind in typing.get_args(hint) if kind is not Any and typing.get_origin(kind) is not Callable
+        ]
         return [kind for member in alternatives for kind in _members(member)]
     return [hint]
 

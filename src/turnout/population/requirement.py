@@ -148,9 +148,9 @@ class GivenRequirement(Requirement, name="given"):
         [0.5, 0.9]
     """
 
-    table: str | tuple[float, ...]
+    table: str | tuple[float, ...] | Any
     measure: Measure = "loss"
-    unseen: str | tuple[float, ...] | None = None
+    unseen: str | tuple[float, ...] | Any | None = None
 
     def __post_init__(self) -> None:
         known_name("measure", self.measure, MEASURES)

@@ -15,6 +15,7 @@ from turnout.core.ranges import Count
 from turnout.population.availability.intervals import (
     BoundTrace,
     Intervals,
+    Table,
     edges_and_rates,
     interval_table,
     read_intervals,
@@ -104,7 +105,7 @@ class TimedTrace(Recording, name="timed_trace"):
             unknown client.
     """
 
-    table: Any
+    table: Table | Any
     num_devices: Count | None = None
     drawn: bool = False
     start: int | str | None = None

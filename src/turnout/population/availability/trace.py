@@ -13,6 +13,7 @@ from turnout.population.availability.base import Availability
 from turnout.population.availability.intervals import (
     BoundTrace,
     Intervals,
+    Table,
     edges_and_rates,
     interval_table,
     read_intervals,
@@ -50,7 +51,7 @@ class Trace(Availability, name="trace"):
         [[1, 0], [1, 1], [0, 1]]
     """
 
-    table: Any
+    table: Table | Any
     repeat: bool = True
     rounds: int | None = None
 

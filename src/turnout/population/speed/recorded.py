@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class RecordedSpeed(SpeedModel, name="recorded"):
         [[2.0, 9.0], [3.0, 9.0], [2.0, 9.0]]
     """
 
-    table: str | tuple[tuple[float, ...], ...]
+    table: str | tuple[tuple[float, ...], ...] | Any
     per: Per = "task"
     drawn: bool = False
 
