@@ -245,7 +245,10 @@ def test_checkpoints_follow_their_intervals(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": np.zeros((3, 2))}, r"(?s)data must be a FederatedData, got .*write data.split\(...\)"),
+        (
+            {"data": np.zeros((3, 2))},
+            r"(?s)data must be a FederatedData, got .*write to.data.from_dataset\(dataset\).split",
+        ),
         ({"data": ([[1.0]], [0], ["a"])}, r"write to.data.from_arrays\(x, y, client_ids=clients\).split\(\)"),
         ({"data": ([[1.0]], [0])}, r"write to.data.from_arrays\(x, y\).split\(to.partition.Iid\(\), num_clients=10\)"),
         ({"algorithm": fedau}, "algorithm must be an Algorithm, got <function fedau"),

@@ -19,6 +19,7 @@ from turnout.core.numerics import default_settings
 from turnout.core.other_names import ExplainsArguments
 from turnout.data.federated import FederatedData
 from turnout.data.preparation import Preparation
+from turnout.data.source import Source
 from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import STATISTICS, Statistics, following
 from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
@@ -45,7 +46,9 @@ def _instead(name: str, value: object) -> str:
             clients = ", client_ids=clients" if len(value) == 3 else ""
             partition = "" if len(value) == 3 else "to.partition.Iid(), num_clients=10"
             return f"to.data.from_arrays(x, y{clients}).split({partition})"
-        return "data.split(...) to give a source to clients"
+        if isinstance(value, Source):
+            return "source.split(to.partition.Iid(), num_clients=10)"
+        return "to.data.from_dataset(dataset).split(to.partition.Iid(), num_clients=10), or to.data.from_arrays(x, y)"
     if name == "pace":
         return "Rounds() or Buffered(buffer_size=10)"
     if name == "population":
@@ -187,9 +190,13 @@ class Configuration(ExplainsArguments):
                     f"{name} must be {article} {kind.__name__}, got {shown(value)}: write {_instead(name, value)}"
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
-            is_class = isinstance(self.model, type)
-            instead = f": write {self.model.__name__}(...), an object of this class" if is_class else ""
-            raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}{instead}")
+            name = getattr(self.model, "__name__", "Net")
+            made = (
+                f"{name}(...), the module itself" if callable(self.model) and name.isidentifier() else "to.models.Mlp()"
+            )
+            raise ConfigurationError(
+                f"model must be a ModelSpec or a torch.nn.Module, got {shown(self.model)}: write {made}"
+            )
         for name, kind in {"appeal": AppealMetrics, "gradients": GradientMetrics}.items():
             if not isinstance(value := getattr(self, name), kind | None):
                 raise ConfigurationError(
@@ -220,8 +227,11 @@ class Configuration(ExplainsArguments):
         if isinstance(self.loss, nn.Module):
             object.__setattr__(self, "loss", loss := OfExamples(self.loss))
             self._check_ignored(loss)
-        if not callable(self.loss):
-            raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
+        if not callable(self.loss) or isinstance(self.loss, type):
+            made = (
+                f"{self.loss.__name__}()" if isinstance(self.loss, type) else "to.loss.cross_entropy or squared_error"
+            )
+            raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}: write {made}")
 
     def _check_ignored(self, loss: OfExamples) -> None:
         """Refuse a loss that ignores whole examples, which would count in every mean."""
@@ -242,7 +252,8 @@ class Configuration(ExplainsArguments):
         if self.loss is cross_entropy:
             raise ConfigurationError(
                 f"loss: {numbers}, and cross-entropy is about class labels: write "
-                "loss=to.loss.squared_error, or a function of (outputs, targets) that gives one loss for each example"
+                "loss=to.loss.squared_error to predict numbers, or give labels as whole numbers: y.astype(int), or "
+                "y.argmax(1) of one-hot rows"
             )
         if getattr(self.population.requirement, "measure", None) == "accuracy":
             raise ConfigurationError(f"requirement: {numbers}, which have no accuracy: write measure='loss'")

@@ -355,7 +355,7 @@ def test_damaged_runs_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("experiments", "options", "message"),
     [
-        ({}, {}, "there is nothing to compare: give at least one experiment"),
+        ({}, {}, r"experiments: got \{\}, needed a function of the seed for each name"),
         ({"a/b": make()}, {}, "name: got 'a/b', needed letters, digits"),
         (
             {"fedau": make(), "FedAU": make()},

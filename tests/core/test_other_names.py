@@ -59,7 +59,7 @@ def test_what_is_suggested_can_be_written():
     names = {"to": to, "source": to.data.digits()}
     for text in _INSIDE.values():
         name, _, value = text.partition("=")
-        assert name in {*signature(to.Experiment).parameters, "local"}
+        assert name in {*signature(to.Experiment).parameters, "local", "partition"}
         eval(value, names)
     assert not set(_OTHERS) & {other for others in _OTHERS.values() for other in others}
 

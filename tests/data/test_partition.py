@@ -94,7 +94,7 @@ def test_invalid_number_of_clients_is_refused(num_clients: int) -> None:
 
 
 def test_artificial_partition_requires_num_clients() -> None:
-    with pytest.raises(ConfigurationError, match=r"num_clients: got None.*Dirichlet makes clients up.*Only ById\(\)"):
+    with pytest.raises(ConfigurationError, match=r"num_clients: got None.*Dirichlet makes.*Only ById\(\)"):
         Dirichlet().assign(balanced(4, 2), None, seed=0)
 
 

@@ -362,9 +362,13 @@ def test_data_without_clients_need_a_partition() -> None:
 
 
 def test_invalid_partition_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"partition: got .*Iid.*, needed a partition; write Iid\(\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"partition: got .*Iid.*, needed a partition. Write to.partition.Iid\(\)"
+    ):
         split_source(source(), Iid, 4)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigurationError, match=r"partition: got 'iid', needed a partition; write ById\(\) or one of"):
+    with pytest.raises(
+        ConfigurationError, match=r"partition: got 'iid', needed a partition. Write to.partition.ById\(\), or one of"
+    ):
         split_source(source(), "iid", 4)  # pyright: ignore[reportArgumentType]
 
 
@@ -421,7 +425,7 @@ def test_official_client_tests_exclude_other_tests() -> None:
     [
         ({"num_clients": 161}, "num_clients: got 161, needed at most as many clients as examples, 160"),
         ({"num_clients": 0}, "num_clients: got 0"),
-        ({"num_clients": None}, "num_clients: got None.*Iid makes clients up"),
+        ({"num_clients": None}, "num_clients: got None.*the number of clients that Iid makes"),
         ({"test_fraction": 1.0}, r"test_fraction: got 1\.0, needed a share, 0 <= value < 1"),
         ({"test_fraction": -0.1}, r"test_fraction: got -0\.1"),
         ({"client_test_fraction": 1.0}, r"client_test_fraction: got 1\.0, needed a share"),

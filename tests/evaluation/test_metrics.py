@@ -136,7 +136,7 @@ def test_metrics_work_in_stopping_sweeps_and_tables(tmp_path: Path) -> None:
     [
         (("aux",), "unknown metric 'aux': did you mean 'auc'"),
         ("auc", r"metrics: got 'auc', needed a sequence of names and functions, such as \('auc', 'f1'\)"),
-        ((3,), "metrics: got 3, needed a function with a name, of outputs and targets"),
+        ((3,), "metrics: got 3, needed a name, or a function of outputs and targets that def"),
         (("auc", "auc"), "metrics: got 'auc', needed names that no other column has"),
         (("mae",), "metrics: mae needs numeric targets, which the data do not have: remove it"),
     ],

@@ -19,7 +19,7 @@ from turnout.base import (
     Weighting,
 )
 from turnout.base.algorithm import Algorithm
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, refuse, shown
 from turnout.pieces.aggregation import WeightedSum
 from turnout.pieces.local import Sgd
 from turnout.pieces.selection import AllAvailable, Uniform
@@ -44,12 +44,16 @@ def _only(kind: type[Kind], pieces: Sequence[Piece]) -> Kind | None:
     return matches[0] if matches else None
 
 
-def _check_pieces(pieces: Sequence[object]) -> None:
+def _check_pieces(pieces: Sequence[object], also: object, name: str) -> None:
     """Raise an error for objects that are no pieces."""
-    for piece in pieces:
+    if not isinstance(also, tuple | list):
+        raise refuse("also", given=also, needed="a tuple of pieces", instead="Write also=(piece,)")
+    for piece in (*pieces, *also):
         if not isinstance(piece, Piece):
-            hint = f"; write {piece.__name__}()" if isinstance(piece, type) else ""
-            raise ConfigurationError(f"compose() takes pieces of an algorithm, got {piece!r}{hint}")
+            kind = piece if isinstance(piece, type) else type(piece)
+            hint = f"{kind.__name__}()" if issubclass(kind, Piece) else "to.Sgd(lr=0.1) or to.AdamW(lr=0.001)"
+            function = "compose" if name == "custom" else name
+            raise ConfigurationError(f"{function}() takes pieces of an algorithm, got {shown(piece)}; write {hint}")
 
 
 def _weighting(pieces: Sequence[Piece]) -> tuple[Weighting, ...]:
@@ -129,7 +133,7 @@ def compose(
         ConfigurationError: if a slot of one piece gets two, if an object is no piece, or if pieces do not fit together.
     """
     given = [piece for piece in pieces if piece is not None]
-    _check_pieces((*given, *also))
+    _check_pieces(given, also, name)
     drawn = [] if cohort_size is None else [Uniform(cohort_size)]
     filled = _in_place_of((*drawn, *given), also, name)
     return Algorithm(

@@ -24,6 +24,7 @@ from turnout.comparison.tuning import Tuner
 from turnout.comparison.update import Listener, Update
 from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
 from turnout.core.device import check_gpus
+from turnout.core.other_names import explains_arguments
 from turnout.core.system import check_path
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
@@ -58,6 +59,7 @@ class Stopped(Interrupted):
     """A comparison was stopped by the user; its runs are saved, and the same call resumes them."""
 
 
+@explains_arguments
 def compare(
     experiments: Mapping[str, Callable[[int], Experiment]],
     seeds: int | Iterable[int],
@@ -225,8 +227,9 @@ def runs_of(
         ConfigurationError: if seeds, names or experiments cannot be run.
     """
     numbers = numbers_of(seeds)
-    if not experiments:
-        raise ConfigurationError("there is nothing to compare: give at least one experiment")
+    if not isinstance(experiments, Mapping) or not experiments:
+        needed = "a function of the seed for each name, such as {'fedavg': lambda seed: Experiment(...)}"
+        raise refuse("experiments", given=experiments, needed=needed)
     for name, make in experiments.items():
         if not callable(make):
             raise refuse(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.other_names import explains_arguments
 from turnout.data.as_tensor import as_tensor
 from turnout.data.client_ids import number_clients
 from turnout.data.pixels import unit_pixels
@@ -15,6 +16,7 @@ from turnout.data.source import Source
 from turnout.data.weights import as_weights
 
 
+@explains_arguments
 def from_arrays(
     x: Any,
     y: Any,
@@ -78,6 +80,7 @@ def from_arrays(
     )
 
 
+@explains_arguments
 def from_dataset(
     dataset: Any,
     *,
@@ -178,8 +181,8 @@ def stack_targets(
 def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise ConfigurationError(
-            f"{type(dataset).__name__} has no length or cannot be indexed: a federation needs to count each client's "
-            "examples, so read the stream into a map-style dataset first"
+            f"{type(dataset).__name__} has no length or cannot be indexed, needed a map-style dataset: write loader.dataset "
+            "for that of a DataLoader, or list(stream)"
         )
     if isinstance(dataset, torch.utils.data.TensorDataset) and len(dataset.tensors) == 2:
         return dataset.tensors[0], dataset.tensors[1]
@@ -187,11 +190,13 @@ def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
     for i in range(len(dataset)):
         pair = dataset[i]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            three = isinstance(pair, tuple | list) and len(pair) == 3
-            given = f"{type(pair).__name__}{f' of {len(pair)}' if isinstance(pair, tuple | list) else ''}"
+            given, instead = type(pair).__name__, "to.data.from_arrays(x, y)"
+            if isinstance(pair, tuple | list):
+                given, instead = f"{given} of {len(pair)}", "to.data.from_arrays(x, y, client_ids=clients)"
+            elif isinstance(pair, dict):
+                given, instead = f"{given} of {', '.join(pair)}", "[(row['x'], row['y']) for row in dataset]"
             raise ConfigurationError(
-                f"example {i} of the dataset is a {given}, needed an (input, target) pair"
-                + (": of (input, target, client), write to.data.from_arrays(x, y, client_ids=clients)" if three else "")
+                f"example {i} of the dataset is a {given}, needed an (input, target) pair: write {instead}"
             )
         pairs.append(pair)
     x = stack_examples(x for x, _ in pairs)

@@ -82,7 +82,8 @@ def _no_numbers(array: np.ndarray, values: Any, what: str) -> DataError:
                 else "which is no number: turn texts or categories into indices first"
             )
             return DataError(f"{what}: got {shown(entry)} in row {row}{column} (from 0), {remedy}")
-    return DataError(f"{what} must be numbers, got {array.dtype}: turn texts or categories into indices first")
+    remedy = "turn texts into indices first: names, y = numpy.unique(y, return_inverse=True)"
+    return DataError(f"{what} must be numbers, got {array.dtype}: {remedy}")
 
 
 def _typed(values: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, check_seed, count, known_name, probability, refuse
+from turnout.core.other_names import explains_arguments
 from turnout.core.random import generator
 from turnout.data.columns import Columns
 from turnout.data.examples import Examples
@@ -21,8 +22,10 @@ from turnout.data.transformer import FittedTransform, Transformed
 from turnout.data.transforms import check_transforms
 
 
+@explains_arguments
 def split_source(
     source: Examples,
+    /,
     partition: Partition | None = None,
     num_clients: int | None = None,
     *,
@@ -192,11 +195,11 @@ def _partition(source: Examples, partition: Partition | None) -> Partition:
     if isinstance(partition, Partition):
         return partition
     if partition is not None:
-        hint = f"{partition.__name__}()" if isinstance(partition, type) else f"ById() or one of {ARTIFICIAL}"
-        raise ConfigurationError(f"partition: got {partition!r}, needed a partition; write {hint}")
+        hint = f"{partition.__name__}()" if isinstance(partition, type) else f"ById(), or one of {ARTIFICIAL}"
+        raise refuse("partition", given=partition, needed="a partition", instead=f"Write to.partition.{hint}")
     if source.client_ids is None:
         raise ConfigurationError(
-            f"partition: {source.name} has no natural clients, so it needs a partition; write one of {ARTIFICIAL}"
+            f"partition: {source.name} has no natural clients, so it needs a partition; write to.partition.{ARTIFICIAL}"
         )
     return ById()
 

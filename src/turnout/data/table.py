@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import ConfigurationError, known_name, positive, refuse
+from turnout.core.other_names import explains_arguments
 from turnout.data.catalog import declare
 from turnout.data.cells import numbers, read_table
 from turnout.data.client_ids import number_clients
@@ -58,6 +59,7 @@ def table(
     return from_table(path, **options, task=task, classes=classes, mean=mean, std=std)
 
 
+@explains_arguments
 def from_table(
     table: Any,
     *,

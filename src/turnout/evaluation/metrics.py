@@ -199,7 +199,9 @@ def _named(metric: Any) -> tuple[str, Metric]:
         )
     name = getattr(metric, "__name__", "")
     if not callable(metric) or not name.isidentifier():
-        raise refuse("metrics", given=metric, needed="a function with a name, of outputs and targets")
+        raise refuse(
+            "metrics", given=metric, needed="a name, or a function of outputs and targets that def gave a name"
+        )
     return name, cast(Metric, metric)
 
 
@@ -228,7 +230,7 @@ def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: to
         except Exception as error:  # functions of users may raise any exception
             raise ConfigurationError(
                 f"metric {name} failed on outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} with: {error}; "
-                "return nan where it is undefined, such as on a client with one class"
+                "write a function of logits and targets, tensors, that returns nan where it is undefined"
             ) from error
         try:
             by_example = isinstance(value, torch.Tensor) and value.shape == (len(targets),)

@@ -58,45 +58,44 @@ def metadata(module: nn.Module | None, preparation: Prepared | None) -> dict[str
 
 def usage(file: str, module: nn.Module | None, preparation: Preparation, loss: str) -> list[str]:
     """Return the lines of Python, of NumPy and torch, that apply a model that was trained by a loss to rows of a table."""
-    code = None if module is None else module_code(module)
-    model = code or "Net()  # the module that was trained"
+    model = (module and module_code(module)) or "Net()  # the module that was trained"
     names = [column.name for column in preparation.columns]
-    return [
-        "import json",
-        "from collections import OrderedDict",
-        "",
-        "import numpy as np",
-        "import torch",
-        "from safetensors.torch import load_file",
-        "from torch import nn",
-        "",
-        f'preparation = json.load(open("{FILE}", encoding="utf-8"))',
-        "",
-        "",
-        "def text(value):",
-        "    return str(value).lower() if isinstance(value, bool) else str(value)",
-        "",
-        "",
-        f"def inputs(rows):  # rows: dictionaries with the keys {', '.join(names)}",
-        "    parts = []",
-        '    for column in preparation["columns"]:',
-        '        cells = [row.get(column["name"]) for row in rows]',
-        '        if column["kind"] == "category":',
-        '            for value in column["values"]:',
-        "                parts.append([float(cell is not None and text(cell) == value) for cell in cells])",
-        "        else:  # dates are days since 1970",
-        '            numbers = np.array([column.get("fill") if cell is None else cell for cell in cells], dtype=np.float64)',
-        '            parts.append((numbers - column.get("mean", 0.0)) / column.get("std", 1.0))',
-        "    return torch.from_numpy(np.array(parts, dtype=np.float64).T.astype(np.float32))",
-        "",
-        "",
-        f"model = {model}",
-        f'model.load_state_dict(load_file("{file}"))',
-        "model.eval()",
-        "with torch.no_grad():",
-        "    outputs = model(inputs(rows))",
-        *(_classes(loss) if preparation.classes else []),
-    ]
+    code = f"""
+import json
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+preparation = json.load(open("{FILE}", encoding="utf-8"))
+
+
+def text(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def inputs(rows):  # rows: dictionaries with the keys {", ".join(names)}
+    parts = []
+    for column in preparation["columns"]:
+        cells = [row.get(column["name"]) for row in rows]
+        if column["kind"] == "category":
+            for value in column["values"]:
+                parts.append([float(cell is not None and text(cell) == value) for cell in cells])
+        else:  # dates are days since 1970
+            numbers = np.array([column.get("fill") if cell is None else cell for cell in cells], dtype=np.float64)
+            parts.append((numbers - column.get("mean", 0.0)) / column.get("std", 1.0))
+    return torch.from_numpy(np.array(parts, dtype=np.float64).T.astype(np.float32))
+
+
+model = {model}
+model.load_state_dict(load_file("{file}"))
+model.eval()
+with torch.no_grad():
+    outputs = model(inputs(rows))
+"""
+    return [*code.strip().splitlines(), *(_classes(loss) if preparation.classes else [])]
 
 
 def _classes(loss: str) -> list[str]:

@@ -118,7 +118,7 @@ def images(name: str, input_shape: tuple[int, ...], poolings: int, fewer: str) -
             f"input_shape of {name}",
             given=input_shape,
             needed=f"(channels, height, width) with height and width >= {side}",
-            instead=f"Reshape the images, write fewer {fewer}, or use Mlp() for inputs that are no images",
+            instead=f"Write x.transpose(0, 3, 1, 2) if colors are last, fewer {fewer}, or Mlp() for other inputs",
         )
     return input_shape
 

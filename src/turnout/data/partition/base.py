@@ -58,8 +58,8 @@ class Artificial(Partition):
             raise refuse(
                 "num_clients",
                 given=None,
-                needed=f"a whole number >= 1, because {name} makes clients up",
-                instead="Only ById() can take the clients that the data have",
+                needed=f"a whole number >= 1, the number of clients that {name} makes",
+                instead="Only ById() takes its clients from the data",
             )
         count("num_clients", num_clients)
         if num_clients > len(labels):

@@ -47,9 +47,7 @@ class ById(Partition, name="by_id"):
         if len(labels) == 0:
             raise DataError("there are no examples to partition")
         if client_ids is None:
-            raise ConfigurationError(
-                f"ById(): the data have no client ids; write a partition that makes clients up: {ARTIFICIAL}"
-            )
+            raise ConfigurationError(f"ById(): the data have no client ids; write to.partition.{ARTIFICIAL}")
         if len(client_ids) != len(labels):
             raise DataError(f"client_ids: got {len(client_ids)}, needed one for each of {len(labels)} examples")
         if num_clients is not None:
