@@ -199,7 +199,7 @@ def test_iterable_dataset_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("example", "given"), [(torch.zeros(2), "a Tensor"), ((1, 2, 3), "a tuple of 3"), ({"x": 1}, "a dict")]
+    ("example", "given"), [(torch.zeros(2), "a Tensor"), ((1, 2, 3), "a tuple of 3"), ({"x": 1}, "a dict of x")]
 )
 def test_examples_must_be_pairs(example, given):
     with pytest.raises(
