@@ -236,9 +236,9 @@ def test_reference_has_every_public_name(site):
     }
     assert public <= set(shown)
     pages = {name: page for page, names in site.reference().items() for name in names}
-    assert pages["turnout.pieces.selection.fixed_size.Uniform"] == "selection"
+    assert pages["turnout.pieces.selection.uniform.Uniform"] == "selection"
     assert pages["turnout.population.availability.markov.Markov"] == "population"
-    assert pages["turnout.pieces.server_optimizer.adaptive.ServerAdam"] == "server_optimizer"
+    assert pages["turnout.pieces.server_optimizer.adam.ServerAdam"] == "server_optimizer"
     assert pages["turnout.protocol.pace.buffered.Buffered"] == "pace"
     assert {"turnout.result.Result", "turnout.base.weighting.Weighting", "turnout.core.types.Report"} <= set(shown)
 

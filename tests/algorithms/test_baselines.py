@@ -16,7 +16,7 @@ from turnout.data.shards import Shards
 from turnout.pieces.aggregation import Median
 from turnout.pieces.guard import Clip
 from turnout.pieces.personalization import Ditto, Personal
-from turnout.pieces.selection.everyone import OnePlace
+from turnout.pieces.selection.one_place import OnePlace
 from turnout.population import Speed
 from turnout.population.availability import Bernoulli
 from turnout.protocol.fits import check_machines

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalog import REMOTE, SOURCES, describe, inventory, load
+from turnout.data.catalog import SOURCES, describe, inventory, load
+from turnout.data.directory import REMOTE
 from turnout.data.named.cifar import CIFAR10
 
 

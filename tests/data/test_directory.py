@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from turnout.core.checks import DataError
-from turnout.data.catalog import Place, data_directory
+from turnout.data.directory import Place, data_directory
 
 PLACE = Place("thing", ("a.bin", "b.bin"), ("Thing/raw", "thing"), bare=("raw", "."))
 

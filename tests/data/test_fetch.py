@@ -17,7 +17,7 @@ pytest.importorskip("pooch")
 pytest.importorskip("requests")
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalog import PLACES, REMOTE, RemoteFile
+from turnout.data.directory import PLACES, REMOTE, RemoteFile
 from turnout.data.fetch import ResumingDownloader, fetch
 
 fetch_module = importlib.import_module("turnout.data.fetch")  # the package has a function of this name
@@ -278,7 +278,7 @@ def test_downloaded_files_are_found_by_the_loader(name, tmp_path):
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_local_files_match_registered_checksums(name):
-    from turnout.data.catalog import data_directory
+    from turnout.data.directory import data_directory
 
     here = [file for file in REMOTE[name] if (data_directory() / file.path).is_file()]
     if not here:

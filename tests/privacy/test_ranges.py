@@ -11,7 +11,7 @@ import turnout as to
 from turnout import ConfigurationError
 from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.aggregation.private_quantile import FASTEST
-from turnout.privacy.noise import BOUNDS
+from turnout.privacy.ranges import BOUNDS
 
 BOUNDED = {
     "norm": PrivateSum,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.aggregation.tracked_sum import FedDyn
+from turnout.pieces.aggregation.feddyn import FedDyn
 from turnout.pieces.local import Solver
-from turnout.pieces.local.regularizers import DynamicRegularizer
+from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants

@@ -3,11 +3,11 @@
 from turnout.data.arrays import from_arrays as from_arrays
 from turnout.data.arrays import from_dataset as from_dataset
 from turnout.data.catalog import SOURCES as SOURCES
-from turnout.data.catalog import data_directory as data_directory
 from turnout.data.catalog import describe as describe
 from turnout.data.catalog import inventory as inventory
 from turnout.data.catalog import load as load
 from turnout.data.declared import declared as declared
+from turnout.data.directory import data_directory as data_directory
 from turnout.data.federated import FederatedData as FederatedData
 from turnout.data.federations import from_flower as from_flower
 from turnout.data.federations import from_pfl as from_pfl
@@ -27,7 +27,7 @@ from turnout.data.named.color import ColorJitter as ColorJitter
 from turnout.data.named.color import Equalize as Equalize
 from turnout.data.named.color import Posterize as Posterize
 from turnout.data.named.digits import digits as digits
-from turnout.data.named.idx import emnist as emnist
+from turnout.data.named.emnist import emnist as emnist
 from turnout.data.named.idx import fashion_mnist as fashion_mnist
 from turnout.data.named.idx import mnist as mnist
 from turnout.data.named.instructions import from_instructions as from_instructions
@@ -43,7 +43,7 @@ from turnout.data.named.shakespeare import shakespeare as shakespeare
 from turnout.data.named.svhn import svhn as svhn
 from turnout.data.named.synthetic import synthetic as synthetic
 from turnout.data.named.synthetic import synthetic_iid as synthetic_iid
-from turnout.data.named.words import WordVectors as WordVectors
+from turnout.data.named.word_vectors import WordVectors as WordVectors
 from turnout.data.parquet import ParquetClients as ParquetClients
 from turnout.data.partition import ById as ById
 from turnout.data.partition import ClassesPerClient as ClassesPerClient

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import count, known_name, refuse
-from turnout.data.catalog import declare
+from turnout.data.directory import declare
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 from turnout.data.source import SOURCES

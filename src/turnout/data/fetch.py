@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
-from turnout.data.catalog import ELSEWHERE, REMOTE, RemoteFile, data_directory
+from turnout.data.directory import ELSEWHERE, REMOTE, RemoteFile, data_directory
 
 RETRIES = 2
 """The number of retries of an interrupted download."""
@@ -30,7 +30,7 @@ def fetch(
 
     Args:
         name: mnist, fashion_mnist, emnist, qmnist, mnist_by_writer, cifar10, cifar100, svhn or shakespeare.
-        directory: the data directory; None is that of `turnout.data.catalog.data_directory`.
+        directory: the data directory; None is that of `turnout.data.directory.data_directory`.
         force: download existing files again, from the beginning.
         progress: show a progress bar on a terminal.
 

@@ -14,10 +14,10 @@ import torch
 
 from turnout.core.checks import ConfigurationError, known_name, positive, refuse
 from turnout.core.other_names import explains_arguments
-from turnout.data.catalog import declare
 from turnout.data.cells import numbers, read_table
 from turnout.data.client_ids import number_clients
 from turnout.data.columns import Columns
+from turnout.data.directory import declare
 from turnout.data.labels import Task, declared_classes, labels_of
 from turnout.data.missing import MISSING, Missing, without_missing
 from turnout.data.names import Names, note, note_classes

@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 
 from turnout.privacy.mechanisms import Accountant, concentrated, gaussian, joined, library, of_fixed_size, of_poisson
-from turnout.privacy.noise import DEVIATIONS
+from turnout.privacy.ranges import DEVIATIONS
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
 Sampling = Literal["poisson", "fixed_size"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.checks import count
-from turnout.privacy.noise import check_bound, check_deviation
+from turnout.privacy.ranges import check_bound, check_deviation
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,16 @@
-"""Check ranges of noise and bounds, round sums of a private run to a grid, and add Gaussian noise that is rounded to it."""
+"""Release sums of a private run: round them to a grid, and add Gaussian noise that is rounded to the same grid.
+
+Noise in floating point does not hide what it is added to: which floating-point numbers a sum with noise can be depends on
+the sum, so that one published number can reveal it (Mironov, "On significance of the least significant bits for differential
+privacy", CCS 2012). Every number that leaves a private run is therefore a multiple of a grid whose step depends on public
+settings alone, and every multiple is possible for all data. `GridNoise.released` is the only way out of a server.
+
+The released sum is ``g (round(S / g) + round(sigma y / g))``, where S is the sum, y is standard Gaussian, and g is the step.
+The first term is an integer, so this is the rounding of a Gaussian mechanism for the rounded sum, and rounding is
+post-processing. Its epsilon is that of the Gaussian mechanism, with or without sampling. That of a discrete Gaussian
+is larger, and unknown with sampling (Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy",
+NeurIPS 2020).
+"""
 
 from __future__ import annotations
 
@@ -8,46 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import refuse
 from turnout.core.random import fold, stream
 from turnout.core.types import Federation
 from turnout.privacy.gaussian import Words, rounded_gaussian
-
-DEVIATIONS = 1e-3, 1e6
-"""The smallest and the largest noise multiplier; a round with less noise has an epsilon above 500,000."""
-
-BOUNDS = 1e-30, 1e9
-"""The smallest and the largest bound of what a client contributes, with which sums with noise are finite in float32."""
-
-
-def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
-    """Check that the standard deviation of noise is in the supported range.
-
-    Args:
-        name: the name of the option.
-        value: the value.
-        zero: allow 0, which is no noise.
-
-    Raises:
-        ConfigurationError: if a number is out of range.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (DEVIATIONS[0] <= value <= DEVIATIONS[1] or (zero and value == 0)):
-        needed = f"{'0 for no noise, or ' * zero}a number from {DEVIATIONS[0]:g} to {DEVIATIONS[1]:,.0f}"
-        raise refuse(name, given=value, needed=needed, instead="Useful values are about 0.3 to 30")
-
-
-def check_bound(name: str, value: float) -> None:
-    """Check that a bound of what a client contributes is in `BOUNDS`.
-
-    Raises:
-        ConfigurationError: if it is not.
-    """
-    number, (smallest, largest) = isinstance(value, int | float) and not isinstance(value, bool), BOUNDS
-    if not number or not smallest <= value <= largest:
-        needed = f"a number from {smallest:g} to {largest:g}, so that sums with noise stay finite"
-        raise refuse(name, given=value, needed=needed)
-
 
 _SPARE = 20  # rounding adds at most 2^-19 to the sensitivity
 _MOST_BITS = 48  # a random number has 53

@@ -16,7 +16,8 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation
 from turnout.privacy.answers import Answers
 from turnout.privacy.gaussian import COARSEST, WIDEST, discrete_gaussian
-from turnout.privacy.noise import GridNoise, check_bound
+from turnout.privacy.noise import GridNoise
+from turnout.privacy.ranges import check_bound
 from turnout.protocol.secure.fixed_point import FixedPoint
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import secret_words

@@ -8,7 +8,7 @@ import numpy as np
 
 from turnout.core.types import Info, Report
 from turnout.privacy.plan import Plan
-from turnout.protocol.client_counts import ClientArrays
+from turnout.protocol.client_arrays import ClientArrays
 
 _NEVER = -(1 << 62)
 

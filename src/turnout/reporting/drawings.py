@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from turnout.record.schema import HEADLINES
 from turnout.reporting import class_figures, client_figures, curves
-from turnout.reporting.client_figures import gains_figure
 from turnout.reporting.curves import styles
+from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
 from turnout.results.column import APPEAL, column_of

@@ -12,8 +12,8 @@ from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.reporting import client_figures
 from turnout.reporting.class_figures import calibration_figure, confusion_figure
-from turnout.reporting.client_figures import gains_figure
 from turnout.reporting.curves import curves
+from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.results.gains import needed
 from turnout.results.influence import records_influence
@@ -55,7 +55,7 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         runs: results by name, or the records of `compare`, whose seeds become a mean and a band.
         what: a recorded column such as ``"test_loss"``, against rounds; or ``"clients"`` (distribution of accuracy),
             ``"weights"`` (against participation rates), ``"influence"`` (of clients in asynchronous runs), ``"gains"`` (of
-            clients over `turnout.algorithms.baselines` and `turnout.centralized`), ``"confusion"`` (labels and predictions),
+            clients over `turnout.algorithms.local` and `turnout.centralized`), ``"confusion"`` (labels and predictions),
             ``"calibration"`` (accuracy against confidence) or ``"participation"`` (of clients in the first run). None is the
             test accuracy, or the first recorded column of test error, training accuracy and loss. Runs that lack the data
             are left out with a warning.

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from turnout.configuration import Configuration
-from turnout.core.checks import Diverged, counted
 from turnout.core.numerics import default_settings
 from turnout.core.types import ServerState, Task
 from turnout.protocol.batch import Stepped
@@ -19,6 +18,7 @@ from turnout.record.query import History
 from turnout.record.rows import Recorder
 from turnout.simulation.builder import Builder
 from turnout.simulation.dispatch import SimulatedClients, Steps
+from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import InStep
 from turnout.simulation.lockstep import together
 from turnout.simulation.metrics import PresentModels, client_weights
@@ -26,37 +26,6 @@ from turnout.simulation.opt_in import CandidatePool
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.work_times import round_seconds
 from turnout.simulation.workspace import workspace_of
-
-MOST_STEPS_LOST = 5
-"""The number of consecutive server steps without a usable update after which a run ends. Fewer can be chance, with a small
-cohort of broken clients."""
-
-
-def check_updates(lost: int, sent: int, dropped: int, version: int) -> int:
-    """Count consecutive server steps all of whose updates were dropped.
-
-    Args:
-        lost: the number of such steps before this one.
-        sent: the number of updates of this step; steps without updates are not counted.
-        dropped: the number of updates that were dropped.
-        version: the number of the step.
-
-    Returns:
-        The number of such steps, including this one.
-
-    Raises:
-        Diverged: if it reaches `MOST_STEPS_LOST`.
-    """
-    if not sent:
-        return lost
-    lost = lost + 1 if dropped >= sent else 0
-    if lost >= MOST_STEPS_LOST:
-        raise Diverged(
-            f"all updates of the last {counted(lost, 'step')} with any, up to round {version}, were dropped, because they or "
-            f"their sum hold NaN or infinity ({counted(dropped, 'update')} in that round): local training diverges. Write "
-            "a smaller step size, such as Sgd(lr=0.01)"
-        )
-    return lost
 
 
 class Simulation:

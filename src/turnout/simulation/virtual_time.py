@@ -14,7 +14,7 @@ import numpy as np
 from turnout.base import Selection
 from turnout.core.checks import ConfigurationError, positive
 from turnout.population.availability import BoundAvailability
-from turnout.population.availability.bernoulli import BoundEveryone
+from turnout.population.availability.everyone import BoundEveryone
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
 from turnout.protocol.loop import carry_out
@@ -22,8 +22,8 @@ from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, Se
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.tasks import TaskLog
 from turnout.simulation.clock import Clock
-from turnout.simulation.message_sizes import Traffic
 from turnout.simulation.stall import Stall
+from turnout.simulation.traffic import Traffic
 from turnout.simulation.work_times import WorkTimes
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)

@@ -38,7 +38,8 @@ from turnout.pieces.aggregation import (
     NearestNeighbors,
     TrimmedMean,
 )
-from turnout.pieces.aggregation.combinations import closest, scores
+from turnout.pieces.aggregation.krum import scores
+from turnout.pieces.aggregation.minimum_diameter import closest
 
 THEIRS = json.loads((Path(__file__).parent / "byzfl.json").read_text())
 SHARE = F / 11

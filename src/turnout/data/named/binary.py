@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, count
-from turnout.data.catalog import declare
+from turnout.data.directory import declare
 from turnout.data.named.digits import DIGITS, digits
 from turnout.data.named.idx import MNIST, mnist
 from turnout.data.source import SOURCES, Source

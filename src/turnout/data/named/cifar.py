@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import known_name
-from turnout.data.catalog import Place, declare
+from turnout.data.directory import Place, declare
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source

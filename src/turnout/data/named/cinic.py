@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.catalog import Place, declare
+from turnout.data.directory import Place, declare
 from turnout.data.images import decoded
 from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalize

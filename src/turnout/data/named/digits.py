@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalog import Place, declare
+from turnout.data.directory import Place, declare
 from turnout.data.reading import UNPACKING_ERRORS
 from turnout.data.source import SOURCES, Source
 

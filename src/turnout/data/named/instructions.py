@@ -12,7 +12,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.extras import imported
-from turnout.data.catalog import declare
+from turnout.data.directory import declare
 from turnout.data.reading import read_table_file
 from turnout.data.source import SOURCES, Source
 from turnout.data.targets import IGNORED

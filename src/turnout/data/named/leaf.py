@@ -13,8 +13,8 @@ import torch
 
 from turnout.core.checks import DataError, refuse, shown
 from turnout.data.arrays import from_arrays
-from turnout.data.catalog import Place, declare
 from turnout.data.client_ids import canonical
+from turnout.data.directory import Place, declare
 from turnout.data.named.shakespeare import ALPHABET, character_indices
 from turnout.data.reading import read_json
 from turnout.data.source import SOURCES, Source

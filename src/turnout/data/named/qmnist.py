@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from turnout.data.catalog import Place, declare
 from turnout.data.client_ids import number_clients
+from turnout.data.directory import Place, declare
 from turnout.data.named.idx import MNIST, mnist, read_idx
 from turnout.data.source import SOURCES, Source
 

@@ -11,7 +11,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
 from turnout.core.checks import DataError, count
-from turnout.data.catalog import REMOTE, Place, declare
+from turnout.data.directory import REMOTE, Place, declare
 from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source
 

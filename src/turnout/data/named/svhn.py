@@ -10,7 +10,7 @@ import torch
 
 from turnout.core.checks import DataError
 from turnout.core.extras import imported
-from turnout.data.catalog import Place, declare
+from turnout.data.directory import Place, declare
 from turnout.data.reading import check_file, most_bytes, too_large
 from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalize

@@ -7,7 +7,7 @@ import torch
 
 from turnout.core.checks import check_seed, count, not_negative
 from turnout.core.random import generator
-from turnout.data.catalog import declare
+from turnout.data.directory import declare
 from turnout.data.source import SOURCES, Source
 
 _DIMENSION, _NUM_CLASSES = 60, 10

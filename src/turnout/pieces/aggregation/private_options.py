@@ -10,7 +10,7 @@ from turnout.core.checks import ConfigurationError, count, is_finite, positive, 
 from turnout.pieces.aggregation.private_quantile import FASTEST
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
-from turnout.privacy.noise import check_bound, check_deviation
+from turnout.privacy.ranges import check_bound, check_deviation
 
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 

@@ -17,7 +17,7 @@ from turnout.pieces.aggregation.private_release import PrivateRelease
 from turnout.pieces.aggregation.private_secure import clipped_summand, grid_norm, with_noise_under_masks
 from turnout.pieces.aggregation.private_shares import completed_sum, shortened
 from turnout.pieces.aggregation.round_noise import CONTROL
-from turnout.privacy.noise import BOUNDS
+from turnout.privacy.ranges import BOUNDS
 
 
 @dataclass(frozen=True)

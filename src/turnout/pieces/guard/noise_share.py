@@ -14,7 +14,8 @@ from turnout.core.types import Report, State, Task
 from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
 from turnout.privacy.gaussian import FINEST, discrete_gaussian
-from turnout.privacy.noise import check_bound, check_deviation, client_words
+from turnout.privacy.noise import client_words
+from turnout.privacy.ranges import check_bound, check_deviation
 
 _BITS = 12  # a share has 2^12 to 2^13 steps in a deviation
 _DIGITS = 24  # digits of float32

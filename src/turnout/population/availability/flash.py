@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.checks import known_name
-from turnout.data.catalog import Place
+from turnout.data.directory import Place
 from turnout.population.availability.intervals import Intervals, read_intervals
 from turnout.population.availability.recording import Recording, of_devices
 

@@ -1,4 +1,4 @@
-"""Estimate the mean by the median or by the trimmed mean of each coordinate."""
+"""Estimate the mean by the coordinate-wise median."""
 
 from __future__ import annotations
 
@@ -30,24 +30,3 @@ class Median(Coordinatewise, name="median"):
         """Return the medians ``[c]``."""
         n = columns.shape[1]
         return (columns[:, (n - 1) // 2] + columns[:, n // 2]) / 2
-
-
-@dataclass(frozen=True)
-class TrimmedMean(Coordinatewise, name="trimmed_mean"):
-    """Average each coordinate without its largest and smallest values (coordinate-wise trimmed mean).
-
-    The f largest and the f smallest values are left out, where f is the maximum number of Byzantine vectors. f, the
-    vectors of a step and the options are those of `Robust`.
-
-    Example:
-        >>> from turnout.base.trial import aggregate, report
-        >>> aggregate(TrimmedMean(0.2), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
-        [[1.2]]
-
-    Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option
-    II.
-    """
-
-    def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return the trimmed means ``[c]``."""
-        return columns[:, byzantine : columns.shape[1] - byzantine].mean(dim=1)

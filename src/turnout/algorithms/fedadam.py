@@ -1,0 +1,44 @@
+"""Federated averaging with Adam at the server."""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.core.schedule import Schedule
+from turnout.pieces.local import Solver
+from turnout.pieces.selection.fixed_size import Size
+from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.weighting import ByExamples, DivideBySum
+
+
+@ALGORITHMS.register
+def fedadam(
+    local: Solver | None = None,
+    *,
+    server_lr: float | Schedule = 0.01,
+    beta1: float = 0.9,
+    tau: float = 1e-3,
+    beta2: float = 0.99,
+    cohort_size: Size = None,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """Average updates weighted by the number of examples, and take steps of Adam at the server (FedAdam).
+
+    Args:
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of the first moment, in [0, 1).
+        tau: degree of adaptivity, > 0; see `ServerAdam`.
+        beta2: decay of the second moment, in [0, 1).
+        cohort_size: number or share of the clients of a round, drawn uniformly without replacement; None is all available
+            clients.
+        also: further pieces, such as a guard or another selection; see `compose`.
+
+    Example:
+        >>> fedadam()
+        Algorithm('fedadam': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerAdam())
+
+    Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+    """
+    server = ServerAdam(server_lr, beta1, tau, beta2)
+    return compose(local, ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadam")

@@ -1,0 +1,40 @@
+"""Check the ranges of noise and of bounds."""
+
+from __future__ import annotations
+
+from turnout.core.checks import refuse
+
+DEVIATIONS = 1e-3, 1e6
+"""The smallest and the largest noise multiplier; a round with less noise has an epsilon above 500,000."""
+
+BOUNDS = 1e-30, 1e9
+"""The smallest and the largest bound of what a client contributes, with which sums with noise are finite in float32."""
+
+
+def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
+    """Check that the standard deviation of noise is in the supported range.
+
+    Args:
+        name: the name of the option.
+        value: the value.
+        zero: allow 0, which is no noise.
+
+    Raises:
+        ConfigurationError: if a number is out of range.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (DEVIATIONS[0] <= value <= DEVIATIONS[1] or (zero and value == 0)):
+        needed = f"{'0 for no noise, or ' * zero}a number from {DEVIATIONS[0]:g} to {DEVIATIONS[1]:,.0f}"
+        raise refuse(name, given=value, needed=needed, instead="Useful values are about 0.3 to 30")
+
+
+def check_bound(name: str, value: float) -> None:
+    """Check that a bound of what a client contributes is in `BOUNDS`.
+
+    Raises:
+        ConfigurationError: if it is not.
+    """
+    number, (smallest, largest) = isinstance(value, int | float) and not isinstance(value, bool), BOUNDS
+    if not number or not smallest <= value <= largest:
+        needed = f"a number from {smallest:g} to {largest:g}, so that sums with noise stay finite"
+        raise refuse(name, given=value, needed=needed)
