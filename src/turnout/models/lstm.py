@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from turnout.core.checks import refuse
 from turnout.core.ranges import Count, NotNegative
+from turnout.models.recurrence import Recurrence
 from turnout.models.spec import ModelSpec
 
 
@@ -84,7 +86,7 @@ class Lstm(nn.Module):
 
     Parameters have the names, shapes, order and random start of `torch.nn.LSTM`, so that weights can be exchanged. Its
     kernel computes all of this at once, but for one network only: it has no rule for `torch.func.vmap`. So it is used
-    where clients train one by one, and the equations as written here where they train together.
+    where clients train one by one, and `Recurrence` where they train together.
 
     Args:
         inputs: D.
@@ -131,13 +133,8 @@ class Lstm(nn.Module):
     def _layer(
         self, x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, b_ih: torch.Tensor, b_hh: torch.Tensor
     ) -> torch.Tensor:
-        h = c = x.new_zeros(x.shape[1], self.hidden)
-        outputs: list[torch.Tensor] = []
-        # The inputs of all steps go through their matrix at once; unbind, because the backward of indexing would write
-        # a whole sequence of zeros for every step.
-        for from_input in F.linear(x, w_ih, b_ih + b_hh).unbind(0):
-            i, f, g, o = torch.addmm(from_input, h, w_hh.t()).chunk(4, dim=-1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
-            outputs.append(h)
-        return torch.stack(outputs)
+        # The inputs of all steps go through their matrix at once.
+        wide = F.linear(x, w_ih, b_ih + b_hh)
+        with torch.autocast(x.device.type, enabled=False):  # cells are sums over all steps
+            outputs: Any = Recurrence.apply(wide.to(w_hh.dtype).unsqueeze(1), w_hh.unsqueeze(0))
+        return outputs[0].squeeze(1)
