@@ -97,7 +97,7 @@ def test_user_module_is_required_to_load(tmp_path):
     result = experiment(Net()).run(tmp_path)
     loaded = to.load(tmp_path)
     assert equal(loaded.state_dict(), result.state_dict())
-    with pytest.raises(to.ConfigurationError, match=r"a module of one's own.* write to.load\(folder, model=Net\(\)\)"):
+    with pytest.raises(to.ConfigurationError, match=r"your own module.* write to.load\(folder, model=Net\(\)\)"):
         _ = loaded.model
     assert equal(to.load(tmp_path, model=Net()).model.state_dict(), result.model.state_dict())
     with pytest.raises(to.ConfigurationError, match="trained another module than this Linear"):

@@ -16,7 +16,7 @@ from turnout.record.schema import CHOOSING, less_is_better
 class Callback:
     """Observe a run. Methods do nothing by default, so a subclass overrides those that it needs.
 
-    Of several processes that run one experiment together, only process 0 calls its callbacks.
+    If several processes run one experiment together, only process 0 calls its callbacks.
 
     Example:
         >>> import turnout as to
@@ -67,7 +67,7 @@ class Callback:
 
         Args:
             config: the whole configuration as plain values, as in ``config.json``.
-            folder: where the run is saved; None where it is not.
+            folder: folder of the run; None if it is not saved.
         """
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -90,8 +90,8 @@ class Callback:
         """Handle the progress of long work within a round.
 
         Args:
-            what: e.g. ``"own models"``, which clients train by themselves to know what they require.
-            done: clients that are done.
+            what: the kind of work, such as ``"own models"``, which clients train alone to determine their requirements.
+            done: number of completed parts.
             total: number of parts.
         """
 
@@ -99,8 +99,8 @@ class Callback:
         """Handle the end of a run; called once after `on_start`, however the run ends.
 
         Args:
-            summary: ``status`` (``"finished"``, ``"stopped"`` by a callback, ``"interrupted"`` or ``"failed"``), how many
-                ``rounds`` are done, and of a run that was finished or stopped what `History.summary` says.
+            summary: ``status`` (``"finished"``, ``"stopped"`` by a callback, ``"interrupted"`` or ``"failed"``), the number
+                of completed ``rounds``, and for a finished or stopped run the figures of `History.summary`.
         """
 
 
@@ -115,23 +115,23 @@ class AfterRound(Callback):
         self._function = function
 
     def on_round(self, row: Mapping[str, Any]) -> bool | None:
-        """Call it."""
+        """Call the function."""
         return self._function(row)
 
 
 class EarlyStopping(Callback):
     """End a run once a metric reaches a target, or no longer improves.
 
-    It counts evaluations, so a run that evaluates every 10 rounds has patience for ten times as many. A run that is resumed
-    ends where it would have ended anyway.
+    Patience counts evaluations: with an evaluation every 10 rounds, ``patience=3`` is 30 rounds. A resumed run ends in the
+    same round as an uninterrupted one.
 
     Args:
-        patience: evaluations without an improvement after which the run ends; None is no such end.
-        target: the value at which it ends; None is none.
-        metric: a column of the table of rounds. Of a loss, an error or a norm less is better, of all others more. None is the
-            validation accuracy, or the test accuracy of data without validation examples: a test that has ended a run is no
-            longer a test, which the summary (``stopped_by``), the report and the command line say.
-        least: by how much a value must be better than the best so far to count as an improvement.
+        patience: number of evaluations without an improvement that ends the run; None sets no limit.
+        target: value of the metric that ends the run; None is none.
+        metric: column of the table of rounds. Smaller values of losses, errors and norms are better, and larger values of all
+            others. None is the validation accuracy, or the test accuracy if there are no validation examples. Test figures of
+            a run that they ended are biased, as the summary (``stopped_by``), the report and the command line say.
+        least: smallest difference from the best value so far that counts as an improvement.
 
     Raises:
         ConfigurationError: if there is neither patience nor a target, or if an evaluation has no such column.
@@ -162,16 +162,16 @@ class EarlyStopping(Callback):
         self._best, self._waited = -math.inf, 0
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Forget the run before."""
+        """Reset the state of an earlier run."""
         self._best, self._waited = -math.inf, 0
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take in the evaluations so far."""
+        """Process the evaluations before the run is continued."""
         for row in rows:
             self.on_round(row)
 
     def on_round(self, row: Mapping[str, Any]) -> bool:
-        """Hold an evaluation against the best and the target; return whether the run is to end."""
+        """Compare an evaluation with the best value and the target, and return whether the run ends."""
         metric = self.metric or next((name for name in CHOOSING[:2] if row.get(name) is not None), CHOOSING[1])
         if (value := row.get(metric)) is None:
             self._check_evaluated(metric, row)

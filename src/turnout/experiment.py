@@ -36,32 +36,32 @@ class Experiment(Configuration):
     """Everything that determines a result. The same experiment gives the same bits on the same machine and processes.
 
     Args:
-        data: the clients and what they hold.
-        model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters. A
-            specification's has an output for each class, or number to predict, in the type of the inputs.
+        data: the clients with their examples.
+        model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters. The
+            model of a specification has one output for each class or number to predict, in the type of the inputs.
         algorithm: a recipe such as ``fedau()``, or what `compose` made.
         population: availability, speed and behavior of clients.
-        pace: when the server asks and steps: in synchronous rounds, or whenever a buffer of reports is full (`Buffered`). By
-            the clock of `Buffered`, a population without a speed gets `population.speed.UNEQUAL`.
+        pace: when the server asks clients and takes steps: in synchronous rounds, or whenever a buffer of reports is full
+            (`Buffered`). With `Buffered`, a population without a speed has `population.speed.UNEQUAL`.
         rounds: number of server steps, for any pace.
         seed: seed of everything random in the run.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
-        evaluate_share: between machines, the share of the clients who judge the model by their own test examples at each
-            evaluation, drawn at random; 0 asks nobody. In a simulation the examples of all clients are at hand, and it
-            changes nothing.
-        evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
-        label_groups: groups of labels whose accuracies evaluations also give, each by itself; None is none.
-        appeal: whether evaluations also say how many clients find the model worth joining; None is not.
+        evaluate_share: share of the clients of a server that evaluate the model on their own test examples at each
+            evaluation, drawn at random; 0 asks no client. It has no effect in a simulation, which has the examples of all
+            clients.
+        evaluation_examples: largest number of examples of an evaluation, evenly spaced; None is all examples.
+        label_groups: groups of labels whose accuracies are recorded separately at each evaluation; None is none.
+        appeal: columns about the clients whose requirement the model meets; None is no such columns.
         metrics: further figures of evaluations, by name (``"auc"``, ``"f1"``; see `turnout.metrics`) or as functions of
-            outputs ``[n, ...]`` and targets ``[n]`` of all examples, or of a client's; NaN where there is none. Of one that
-            returns a number for each example, the figure is the mean.
-        gradients: whether evaluations also say how far the run is from a stationary point; None is not.
-        record_weights: whether `Result.participation` also says by what each client's report was multiplied in each round.
-        loss: one loss for each example, a function of (outputs, targets) such as `squared_error`, or a loss module of torch;
-            in place of the default, a model's specification may bring its own.
-        class_weights: how much an example counts by its class: C numbers > 0, or ``"balanced"`` for ``n / (C n_c)`` with the
-            counts of all training examples. They multiply the examples' own weights, and the products are divided by their
-            mean over all training examples; see the guide to data.
+            outputs ``[n, ...]`` and targets ``[n]`` of all examples, or of those of one client. A function returns NaN where
+            its figure is undefined. If it returns a number for each example, the figure is their mean.
+        gradients: columns of the squared norms of gradients at the present model; None is no such columns.
+        record_weights: whether to record the factor of each client's report in each round, in `Result.participation`.
+        loss: function of (outputs, targets) that returns one loss for each example, such as `squared_error`, or a loss module
+            of torch. A model specification may replace the default by a loss of its own.
+        class_weights: weights of examples by class: C numbers > 0, or ``"balanced"`` for ``n / (C n_c)`` with the counts of
+            all training examples. They multiply the weights of the examples, and the products are divided by their mean over
+            all training examples; see the guide to data.
         engine: ``"auto"``, ``"vectorized"`` or ``"one_by_one"``; results agree within rounding.
         precision: precision of local steps, forward and backward: ``"full"``, the type of the parameters, or
             ``"bf16"``, bfloat16 by `torch.autocast`. Parameters, updates and sums stay float32 or wider, and
@@ -71,8 +71,8 @@ class Experiment(Configuration):
             FedAvg do. The averaged variance lacks the variance between the clients' means, so that the averaged model
             normalizes data that differ between clients by statistics that none of them has.
         device: ``"cpu"``, ``"cuda"``, ...
-        memory_budget: bytes for the clients that train side by side; None is 1 GiB on a CPU, and an eighth of the memory of a
-            GPU.
+        memory_budget: bytes for the clients that train at the same time; None is 1 GiB on a CPU, and an eighth of the memory
+            of a GPU.
 
     Raises:
         ConfigurationError: if values cannot be run.
@@ -96,27 +96,27 @@ class Experiment(Configuration):
         progress: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> Result:
-        """Train, evaluate, record.
+        """Train the model, evaluate it, and return the result.
 
-        Where `torch.distributed` is initialized, its processes do this together: all call it with the same experiment, each
-        trains its share of every cohort, and all get the result. Process 0 alone writes, and shows progress; on several
-        machines all must see the folder.
+        If `torch.distributed` is initialized, its processes run the experiment together: all call this method with the same
+        experiment, each trains its share of every cohort, and all return the result. Only process 0 writes files and shows
+        progress; processes on several machines need a common folder.
 
         Args:
-            folder: where tables, configuration and checkpoints go; None keeps everything in memory.
-            resume: go on from the checkpoint in `folder`, if there is one.
-            checkpoint_every: rounds between checkpoints; None means about once a minute. One is always saved at the end.
-            progress: whether to show a bar, or lines where there is no terminal.
-            callbacks: objects that follow the run, and may end it early.
+            folder: folder of tables, configuration and checkpoints; None keeps everything in memory.
+            resume: whether to continue from the checkpoint in `folder`, if there is one.
+            checkpoint_every: rounds between checkpoints; None is about once a minute. The last round is always saved.
+            progress: whether to show a progress bar, or lines if there is no terminal.
+            callbacks: objects that observe the run, and may end it early.
 
         Raises:
             ConfigurationError: if the experiment cannot run, before anything is trained.
-            CheckpointError: if the folder holds another run or cannot be written.
+            CheckpointError: if the folder contains another run, or cannot be written.
             Interrupted: if the user presses Ctrl-C, after a checkpoint was saved.
-            ProcessLost: if another process has died; the last checkpoint says how far the run got.
+            ProcessLost: if another process has ended; the run can be resumed from its last checkpoint.
 
         Warns:
-            StepSizeWarning: for step sizes of which the theorems on FedAvg-P and Scaffold-P say nothing.
+            StepSizeWarning: for step sizes that the theorems on FedAvg-P and Scaffold-P do not cover.
         """
         watched = Callbacks(callbacks, *([Progress()] if progress else []))
         steps = self.steps(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watched)
@@ -131,11 +131,11 @@ class Experiment(Configuration):
         callbacks: Callbacks,
         signal: Flag | None = None,
     ) -> Steps[Result]:
-        """Do what `run` does, and yield each assignment of clients, for runs in lock-step.
+        """Run the experiment, and yield each assignment of clients, for runs in lock-step.
 
         Args:
             folder, resume, checkpoint_every, callbacks: as in `run`.
-            signal: set to stop after the present round; None is set by Ctrl-C.
+            signal: flag that stops the run after the present round; None is one that Ctrl-C sets.
         """
         if checkpoint_every is not None:
             count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")

@@ -55,7 +55,7 @@ class Result(Predicting, Scored):
         preparation: how rows of a table become inputs; None for other data.
 
     Attributes:
-        history: the tables, with what can be asked of them (`History.column`, `History.reached`, ...).
+        history: the tables, with methods such as `History.column` and `History.reached`.
 
     Example:
         >>> import turnout as to
@@ -109,7 +109,7 @@ class Result(Predicting, Scored):
 
     @classmethod
     def of(cls, simulation: Simulation) -> Result:
-        """Return the result of a simulation as it stands."""
+        """Return the result of a simulation after its last completed step."""
         experiment = simulation.experiment
         return cls(
             simulation.history,
@@ -125,15 +125,15 @@ class Result(Predicting, Scored):
     def model(self) -> nn.Module:
         """The trained model, a copy of its own on the CPU, in evaluation mode.
 
-        Where clients have a personal part, it is the model that a client who never took part begins with.
+        If clients have a personal part, it is the model with which a new client starts.
 
         Raises:
-            ConfigurationError: if a run folder is that of a user's module; `load` takes it as ``model``.
+            ConfigurationError: if the run trained a module of the user, which `load` takes as ``model``.
         """
         return self._with(None)
 
     def personal_model(self, client: int) -> nn.Module:
-        """Return the model that serves one client: with its personal part, or (Ditto) its own one.
+        """Return the model of one client: the shared model with its personal part, or its personal model (Ditto).
 
         Raises:
             ConfigurationError: if clients have nothing of their own, or there is no such client; and as `model`.
@@ -141,9 +141,9 @@ class Result(Predicting, Scored):
         return self._with(client)
 
     def state_dict(self, client: int | None = None) -> dict[str, torch.Tensor]:
-        """Return the named tensors of the trained model, or of a client's own one, as `torch.nn.Module` has them.
+        """Return the state dict of the trained model, or of the model of a client.
 
-        Of a ready-made model these are the trainable ones: of one with LoRA, the adapter.
+        For a built-in model it has the trainable tensors only: for a model with LoRA, those of the adapter.
 
         Raises:
             ConfigurationError: if clients have nothing of their own, or there is no such client.
@@ -159,34 +159,32 @@ class Result(Predicting, Scored):
         example: torch.Tensor | None = None,
         card: bool = False,
     ) -> Path:
-        """Write the trained model, or a client's own one, to a file that needs no turnout.
+        """Write the trained model, or the model of a client, to a file that is used without turnout.
 
-        A safetensors file has the named tensors: ``model.load_state_dict(safetensors.torch.load_file(path))``. So has a torch
-        file: ``model.load_state_dict(torch.load(path, weights_only=True))``. An ONNX file
-        has the whole model, with input ``input [M, ...]`` and output ``output [M, ...]`` for any M; onnxruntime has to
-        compute what torch does before it is written.
+        - Safetensors and torch files have the state dict: ``model.load_state_dict(safetensors.torch.load_file(path))``, and
+          ``model.load_state_dict(torch.load(path, weights_only=True))``.
+        - An ONNX file has the complete model, with input ``input [M, ...]`` and output ``output [M, ...]`` for any M. It is
+          written only if onnxruntime computes the same outputs as torch.
+        - An ExecuTorch file has the model with its loss and gradients, for training on a device, with inputs ``[M, ...]`` and
+          targets ``[M]``, where M is that of `example`, or 16. It is written only if its gradients equal those of torch.
+        - An adapter of `peft` is a folder: ``peft.PeftModel.from_pretrained(base, path)``.
 
-        An ExecuTorch file has the model with its loss and gradients, to train it further on a device: inputs ``[M, ...]`` and
-        targets ``[M]``, with M that of `example`, or 16. Its gradients have to be those of torch before it is written.
-
-        Of a run on a table, ``preprocessing.json`` beside the file has the columns with their means, deviations and
-        categories, and the names of classes; `turnout.data.Preparation` applies it. A safetensors file has it, and an
-        expression of torch for the module, as metadata.
-
-        An adapter of `peft` is a folder: ``peft.PeftModel.from_pretrained(base, path)``.
+        If the run was on a table, ``preprocessing.json`` beside the file has the columns with their means, deviations and
+        categories, and the names of classes; `turnout.data.Preparation` applies it. A safetensors file also has it as
+        metadata, with an expression of torch for the module.
 
         Args:
             path: the file or folder.
-            client: client whose model it is; None is the shared one.
-            format: ``"safetensors"``, ``"torch"``, ``"onnx"``, ``"executorch"`` or ``"peft"``; None goes by the end of the
-                file's name: ``.safetensors``, ``.pt`` or ``.pth``, ``.onnx``, ``.pte``.
-            example: inputs ``[M, ...]`` to trace a model with; needed of a module of one's own in a run folder.
-            card: write ``model-card.md`` beside it: what was trained on what, how well it does, how to load it.
+            client: number of the client whose model is written; None is the shared model.
+            format: ``"safetensors"``, ``"torch"``, ``"onnx"``, ``"executorch"`` or ``"peft"``; None determines it by the
+                ending of the file: ``.safetensors``, ``.pt`` or ``.pth``, ``.onnx``, ``.pte``.
+            example: inputs ``[M, ...]`` to trace the model; required for your own module loaded from a run folder.
+            card: whether to write ``model-card.md`` beside it, with the data, the figures, and how to load the model.
 
         Raises:
-            ConfigurationError: if clients have nothing of their own, or there is no such client; if the end of the file's
-                name is of no format, or of another one; where an extra is missing, or the model cannot be exported.
-            CheckpointError: if a file cannot be written; what was there before is unchanged then.
+            ConfigurationError: if clients have no models of their own, or there is no such client; if the ending is unknown
+                or contradicts `format`; if an extra is missing, or the model cannot be exported.
+            CheckpointError: if a file cannot be written; existing files are then unchanged.
         """
         target = Path(path)
         format = format_of(target, format)
@@ -232,7 +230,7 @@ class Result(Predicting, Scored):
         return self.history.summary(window)
 
     def plot(self, what: str | None = None) -> Figure:
-        """Draw the run as a matplotlib figure; `plot` says what there is, and draws several runs in one picture."""
+        """Draw the run as a matplotlib figure; see `turnout.plot`, which also draws several runs in one figure."""
         return plot({self.name: self}, what)
 
     def _module(self, client: int | None) -> nn.Module | None:
@@ -244,7 +242,7 @@ class Result(Predicting, Scored):
         tensors = self.state_dict(client)
         if self._build is None:
             raise ConfigurationError(
-                "the run trained a module of one's own, which its folder does not hold: write to.load(folder, model=Net()) "
+                "the run trained your own module, which its folder does not contain: write to.load(folder, model=Net()) "
                 "with a new one of the same class and options, or take state_dict()"
             )
         module, dtype = copy.deepcopy(self._build()), self._trained.params.dtype
@@ -267,15 +265,15 @@ class Result(Predicting, Scored):
 
 
 def load(folder: str | Path, model: nn.Module | None = None) -> Result:
-    """Return the result of a run folder, finished or not: the model of its last checkpoint, and the tables up to then.
+    """Load the result of a finished or unfinished run: the model of its last checkpoint, and the tables up to it.
 
     Args:
-        folder: where a run was saved, e.g. ``"runs/fedau-digits-0"``.
-        model: a module of the class that was trained, if it was one of one's own; a ready-made one is rebuilt.
+        folder: folder of a run, e.g. ``"runs/fedau-digits-0"``.
+        model: a module of the class that was trained, if it was your own; a built-in model is rebuilt.
 
     Raises:
         CheckpointError: if there is no run, or a file of it is damaged.
-        ConfigurationError: if it is not a model.
+        ConfigurationError: if `model` is not a module.
     """
     folder = Path(folder)
     trained, version = Trained.load(folder)

@@ -14,7 +14,7 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def fedexp(
     local: Solver | None = None, *, epsilon: float = 1e-3, cohort_size: Size = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Average updates weighted by the number of examples, and extrapolate the more they disagree (FedExP).
+    """Average updates weighted by the number of examples, with larger server steps if they disagree (FedExP).
 
     Args:
         local: local training; None is `Sgd` with its defaults.

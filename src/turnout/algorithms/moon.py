@@ -48,6 +48,7 @@ def moon(
     Example:
         With the local steps of the paper:
 
+        >>> from turnout.pieces.local import Sgd
         >>> moon(Sgd(lr=0.01, momentum=0.9, weight_decay=1e-5), mu=5.0)
         Algorithm('moon': AllAvailable() -> Sgd(lr=0.01, momentum=0.9, weight_decay=1e-05) -> Contrastive(mu=5.0) ->
         ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd())

@@ -35,7 +35,7 @@ def traced(
     if example is None:
         if input_shape is None:
             raise ConfigurationError(
-                "example: the run folder does not say what inputs a module of one's own takes: write "
+                "example: the run folder does not say what inputs your own module takes: write "
                 "result.export(path, example=x) with inputs x of shape [M, ...]"
             )
         example = example_input(model, input_shape)

@@ -31,8 +31,8 @@ class Population(ExplainsArguments):
             of the pattern if it has one (`Flash`, `TimedTrace`, `Diurnal`); otherwise every server step begins a new round of
             availability.
         requirement: requirement of clients for a model, if a piece needs it; None is ``WarmUp()``.
-        opting: how clients leave when the model does not meet their requirement; None is not at all.
-        behavior: the attack of a part of the clients; None is none.
+        opting: rule by which clients leave if the model does not meet their requirement; None keeps all clients.
+        behavior: attack by a part of the clients; None is none.
         separation: smallest number of rounds from one participation of a client to its next, as servers of phones enforce it;
             None sets no limit.
 
