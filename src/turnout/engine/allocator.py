@@ -22,8 +22,8 @@ def keep_large_buffers(most: int = 1 << 30) -> bool:
     """Let glibc's malloc keep freed buffers for reuse; return True if that is supported.
 
     This is a setting of the whole process. The command line makes it for its processes, and importing the library does not:
-    call this function at the start of your program. It is useful if steps have buffers of megabytes (convolutions, recurrent layers,
-    many clients at once), and costs up to `most` bytes of reserved memory. It has no effect if
+    call this function at the start of your program. It is useful if steps have buffers of megabytes (convolutions, recurrent
+    layers, many clients at once), and costs up to `most` bytes of reserved memory. It has no effect if
 
     - another C library or another allocator (``LD_PRELOAD``) is in use,
     - the environment has settings of malloc (``MALLOC_...``, ``GLIBC_TUNABLES``), or

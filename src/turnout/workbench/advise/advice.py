@@ -1,4 +1,4 @@
-"""Find the cells of the benchmark whose participation is nearest, and the rules that led there."""
+"""Find the cells of the benchmark whose participation is nearest, and the rules that lead in them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class AdviseOptions:
 
 @command(AdviseOptions)
 def advise(options: AdviseOptions) -> None:
-    """Measure participation, name the nearest cells of the benchmark and the rules that led there.
+    """Measure participation, name the nearest cells of the benchmark and the rules that lead in them.
 
     With --try or --config, the three leading rules run on the trace over twelve seeds, and one is recommended only if it is
     better than the plain mean by more than a point of accuracy, with 95 % confidence. Measuring needs no labels.
