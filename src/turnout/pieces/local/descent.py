@@ -251,7 +251,7 @@ def minibatches_of(
         B]``.
     """
     device, weights = task.params.device, clients.shards.weights
-    examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
+    examples = planned.on(device, order)
     if clients.objective.draws or clients.transforms:
         keys = clients.keys(purpose, task.seed, task.draws(len(clients)), order)
         keys = fold(keys, torch.arange(len(examples), device=device)[:, None])
@@ -259,9 +259,9 @@ def minibatches_of(
         keys = torch.zeros(examples.shape[:2], dtype=torch.int64, device=device)
     mask = None
     if masked or not planned.full or weights is not None:
-        # A contiguous array: the strides of a mask are a part of the key of a trace.
-        inside = np.arange(examples.shape[-1]) < np.ascontiguousarray(planned.counts[order].T)[:, :, None]
-        mask = to_device(inside, device, task.params.dtype)
+        # A contiguous mask: its strides are a part of the key of a trace.
+        counts = to_device(np.ascontiguousarray(planned.counts[order].T), device)
+        mask = (torch.arange(examples.shape[-1], device=device) < counts[:, :, None]).to(task.params.dtype)
         mask = mask if weights is None else mask * weights[examples].to(mask.dtype)
     return examples, mask, keys
 

@@ -1,4 +1,4 @@
-"""Plan the minibatches of a cohort on the host, as a function of (seed, version, client)."""
+"""Plan the minibatches of a cohort, as a function of (seed, version, client)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.random import below, fold, stream
+from turnout.core.device import to_device
+from turnout.core.random import Integers, below, fold, stream
 
 Sampling = Literal["pass", "fresh", "replacement"]
 SAMPLINGS = ("pass", "fresh", "replacement")
@@ -19,6 +21,7 @@ SAMPLINGS = ("pass", "fresh", "replacement")
 _HASH_BITS, _POSITION_BITS = 26, 22
 _BLOCK = 1 << 14  # numbers planned at a time, so that they stay in a cache; a key has 15 bits for a segment
 _WASTE = 2  # numbers that may be sorted for each example, if that makes all rows equally long
+_WASTE_ON_DEVICE, _MOST_ON_DEVICE = 8, 1 << 25  # the same on a GPU, and the largest number of numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,14 +29,21 @@ class Plan:
     """The minibatches of B clients.
 
     Attributes:
-        examples: positions in the flat data, int64 ``[B, S, b]``; padding repeats the client's first example.
+        examples: positions in the flat data, int64 ``[B, S, b]``, on the host or a device; padding repeats the client's first
+            example.
         counts: number of examples of each minibatch without padding, int64 ``[B, S]``; 0 after a client's last step.
         num_steps: number of steps of each client, int64 ``[B]``.
     """
 
-    examples: np.ndarray
+    examples: np.ndarray | torch.Tensor
     counts: np.ndarray
     num_steps: np.ndarray
+
+    def on(self, device: torch.device, order: np.ndarray) -> torch.Tensor:
+        """Return the positions on a device, step by step and for clients in a given order, int64 ``[S, B, b]``."""
+        if isinstance(self.examples, torch.Tensor):
+            return self.examples[to_device(order, device)].transpose(0, 1).contiguous()
+        return to_device(self.examples[order].swapaxes(0, 1).copy(), device)
 
     @property
     def full(self) -> bool:
@@ -61,6 +71,7 @@ def plan(
     sampling: Sampling,
     drop_last: bool,
     seed: int | np.ndarray,
+    device: torch.device | None = None,
 ) -> Plan:
     """Plan the minibatches of a cohort.
 
@@ -76,6 +87,7 @@ def plan(
             replacement.
         drop_last: whether to leave out the incomplete last minibatch of a pass, unless it is the only one.
         seed: seed of the run, or of each client's run, int64 ``[B]``.
+        device: device that shuffles, with the same bits, unless numbers of examples are too different; None is the host.
 
     Raises:
         ConfigurationError: if a client has too many examples for a shuffled pass.
@@ -92,23 +104,33 @@ def plan(
     keys = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
     in_pass = batches_per_pass(sizes, batch_size, drop_last)
     first, last = done // in_pass, (done + np.maximum(num_steps, 1) - 1) // in_pass
-    examples = np.empty((len(sizes), len(steps), batch_size), dtype=np.int64)
-    counts = np.empty((len(sizes), len(steps)), dtype=np.int64)
-    numbers = np.maximum(len(steps) * batch_size, (last - first + 1) * sizes)
-    for rows in _blocks(numbers):
-        size, active = sizes[rows, None], steps < num_steps[rows, None]
+    passes, active = last - first + 1, steps < num_steps[:, None]
+    number, batch = np.divmod(done[:, None] + steps, in_pass[:, None])  # pass, and minibatch within the pass
+    segment, begin = np.minimum(number, last[:, None]) - first[:, None], batch * batch_size
+    left = batch_size if sampling == "replacement" else np.minimum(batch_size, sizes[:, None] - begin)
+    counts = np.where(active, left, 0)
+    shape = len(sizes), len(steps), batch_size
+    if device is not None and sampling != "replacement" and _fits_device(sizes, passes):
+        shuffled = _shuffles_on(device, keys, sizes, first, int(passes.max()))
+        examples = _cut_on(device, shuffled, segment * shuffled.shape[2] + begin, counts, batch_size)
+        return Plan(examples + to_device(offsets, device)[:, None, None], counts, num_steps)
+    examples = np.empty(shape, dtype=np.int64)
+    for rows in _blocks(np.maximum(len(steps) * batch_size, passes * sizes)):
         if sampling == "replacement":
             draws = fold(keys[rows, None], np.arange(len(steps) * batch_size))
-            counts[rows] = np.where(active, batch_size, 0)
-            examples[rows] = below(draws, size).reshape(len(size), len(steps), batch_size) + offsets[rows, None, None]
-            continue
-        shuffled, starts = _shuffles(keys[rows], sizes[rows], first[rows], last[rows] - first[rows] + 1)
-        number, batch = np.divmod(done[rows, None] + steps, in_pass[rows, None])  # pass, and minibatch within the pass
-        segment = np.minimum(number, last[rows, None]) - first[rows, None]
-        counts[rows] = np.where(active, np.minimum(batch_size, size - batch * batch_size), 0)
-        positions = _cut(shuffled, starts[:, None] + segment * size + batch * batch_size, counts[rows], batch_size)
-        np.add(positions, offsets[rows, None, None], out=examples[rows])
+            chosen = below(draws, sizes[rows, None]).reshape(len(draws), *shape[1:])
+        else:
+            shuffled, starts = _shuffles(keys[rows], sizes[rows], first[rows], passes[rows])
+            positions = starts[:, None] + segment[rows] * sizes[rows, None] + begin[rows]
+            chosen = _cut(shuffled, positions, counts[rows], batch_size)
+        np.add(chosen, offsets[rows, None, None], out=examples[rows])
     return Plan(examples, counts, num_steps)
+
+
+def _fits_device(sizes: np.ndarray, passes: np.ndarray) -> bool:
+    """Return whether clients are so equal that a row of the same length for each client and pass wastes little."""
+    numbers = int(sizes.max(initial=0)) * int(passes.max(initial=0)) * len(sizes)
+    return 0 < numbers <= min(_WASTE_ON_DEVICE * int((sizes * passes).sum()), _MOST_ON_DEVICE)
 
 
 def _blocks(numbers: np.ndarray) -> Iterator[slice]:
@@ -153,7 +175,19 @@ def _shuffles(
     return packed.reshape(-1) if shortest == width else packed[columns < lengths[:, None]], starts
 
 
-def _packed(bits: np.ndarray, position: np.ndarray) -> np.ndarray:
+def _shuffles_on(
+    device: torch.device, keys: np.ndarray, sizes: np.ndarray, first: np.ndarray, passes: int
+) -> torch.Tensor:
+    """Return these permutations for a number of passes of every client on a device, padded to the largest client."""
+    key, size, start = to_device(np.stack([keys, sizes, first]), device)[:, :, None]
+    columns = torch.arange(int(sizes.max()), device=device)
+    key = fold(key, start + torch.arange(passes, device=device))[:, :, None]
+    packed = _packed(fold(key, columns), columns)
+    packed.masked_fill_(columns >= size[:, :, None], torch.iinfo(torch.int64).max)
+    return packed.sort().values & (2**_POSITION_BITS - 1)
+
+
+def _packed(bits: Integers, position: Integers) -> Integers:
     """Return sort keys: bits of a hash, and the position."""
     return ((bits >> (64 - _HASH_BITS)) & (2**_HASH_BITS - 1)) << _POSITION_BITS | position
 
@@ -166,3 +200,14 @@ def _cut(shuffled: np.ndarray, begin: np.ndarray, counts: np.ndarray, batch_size
         return shuffled[positions]
     inside = columns < counts[:, :, None]
     return np.where(inside, shuffled[np.where(inside, positions, 0)], 0)
+
+
+def _cut_on(
+    device: torch.device, shuffled: torch.Tensor, begin: np.ndarray, counts: np.ndarray, batch_size: int
+) -> torch.Tensor:
+    """Return the same numbers on a device, from the position `begin` on of all rows of a client."""
+    start, count = to_device(np.stack([begin, counts]), device)[..., None]
+    columns = torch.arange(batch_size, device=device)
+    inside = columns < count
+    positions = (start + columns).where(inside, 0).flatten(1)
+    return shuffled.flatten(1).gather(1, positions).unflatten(1, (-1, batch_size)).where(inside, 0)

@@ -171,6 +171,7 @@ class Solver(Local, CountsSteps):
             sampling=self.sampling,
             drop_last=self._drops_last,
             seed=task.seed,
+            device=None if task.params.device.type == "cpu" else task.params.device,
         )
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:

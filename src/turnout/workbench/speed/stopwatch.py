@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import fields
 
 import numpy as np
-import torch
 
 from turnout.configuration import Configuration
 from turnout.core.types import Report, State, Task
@@ -116,7 +115,7 @@ class TimedSimulation(Simulation):
                 self.workspace.clients(ids),
                 Task(self.state.params, self.state.version, self.experiment.seed),
             )
-            examples = local.plan(task, self.memory.gather(ids), clients).examples
-            for minibatch in torch.from_numpy(examples).to(self.state.params.device).unbind(1):
+            planned = local.plan(task, self.memory.gather(ids), clients)
+            for minibatch in planned.on(self.state.params.device, np.arange(len(ids))):
                 clients.minibatch(minibatch, None)
         return (time.perf_counter() - begin) * self.workers.num_trained / max(trained, 1)
