@@ -141,10 +141,3 @@ def test_selection_is_adapted_to_the_federation():
     with pytest.raises(ConfigurationError, match="cohort_size: got 9, needed at most the number of clients, 8"):
         compose(Uniform(9)).init(torch.zeros(5), federation())
     assert compose(Uniform(8)).init(torch.zeros(5), federation()).params.shape == (5,)
-
-
-def test_recipe_without_local_training_takes_it_from_further_pieces():
-    assert fedau().local == Sgd()
-    assert fedau(also=(Sgd(lr=0.3),)).local == Sgd(lr=0.3)
-    with pytest.raises(ConfigurationError, match="Sgd and Sgd are both for the slot 'local'"):
-        fedau(Sgd(), also=(Sgd(lr=0.3),))

@@ -10,7 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
@@ -50,5 +50,5 @@ def ace(
     2511.19066).
     """
     return compose(
-        local, DivideByClients(), Mifa(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="ace"
+        local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="ace"
     )

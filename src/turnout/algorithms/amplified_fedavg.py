@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
@@ -42,7 +42,7 @@ def amplified_fedavg(
     Reference: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS 2022.
     """
     return compose(
-        local,
+        local or Sgd(),
         DivideByParticipants(),
         Amplified(period, gamma),
         cohort_size=cohort_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.local import PeriodicScaffold, Solver
+from turnout.pieces.local import PeriodicScaffold, Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
@@ -48,4 +48,4 @@ def amplified_scaffold(
     communication-efficient algorithm and analysis", NeurIPS 2024.
     """
     pieces = (PeriodicScaffold(period), DivideByParticipants(), Amplified(period, gamma))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="amplified_scaffold")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="amplified_scaffold")

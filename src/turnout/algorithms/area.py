@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import Area
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByClients
 
@@ -38,4 +38,4 @@ def area(local: Solver | None = None, *, cohort_size: Size = None, also: tuple[P
     Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under
     arbitrary delays", 2024 (arXiv 2405.10123).
     """
-    return compose(local, DivideByClients(), Area(), cohort_size=cohort_size, also=also, name="area")
+    return compose(local or Sgd(), DivideByClients(), Area(), cohort_size=cohort_size, also=also, name="area")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
@@ -40,5 +40,5 @@ def average_all(
     ICLR 2024.
     """
     return compose(
-        local, DivideByClients(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="average_all"
+        local or Sgd(), DivideByClients(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="average_all"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece, Selection
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.selection.one_place import OnePlace
 
@@ -33,4 +33,4 @@ def centralized(
         Algorithm('centralized': OnePlace() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd())
     """
     also = tuple(piece for piece in also if not isinstance(piece, Selection))
-    return compose(local, OnePlace(), also=also, name="centralized")
+    return compose(local or Sgd(), OnePlace(), also=also, name="centralized")

@@ -103,9 +103,7 @@ def _refuse_loss(old: Piece, new: str, name: str) -> None:
         )
 
 
-def compose(
-    *pieces: Piece | None, cohort_size: Size = None, also: Sequence[Piece] = (), name: str = "custom"
-) -> Algorithm:
+def compose(*pieces: Piece, cohort_size: Size = None, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:
     """Compose an algorithm from pieces.
 
     Each piece has a slot. Pieces of a chain (corrections of local training, guards, weightings) act in the given order.
@@ -122,7 +120,7 @@ def compose(
         WeightedSum()
 
     Args:
-        pieces: pieces that fill the slots. None, as a recipe without local training of the caller passes it, is left out.
+        pieces: pieces that fill the slots.
         cohort_size: number or share of the clients of a round, drawn uniformly without replacement, as `Uniform` takes them;
             None leaves the selection to the pieces.
         also: further pieces, as passed to a recipe. In a chain they act first. A selection, a normalizer, an
@@ -132,19 +130,18 @@ def compose(
     Raises:
         ConfigurationError: if a slot of one piece gets two, if an object is no piece, or if pieces do not fit together.
     """
-    given = [piece for piece in pieces if piece is not None]
-    _check_pieces(given, also, name)
-    drawn = [] if cohort_size is None else [Uniform(cohort_size)]
-    filled = _in_place_of((*drawn, *given), also, name)
+    _check_pieces(pieces, also, name)
+    drawn = () if cohort_size is None else (Uniform(cohort_size),)
+    pieces = _in_place_of((*drawn, *pieces), also, name)
     return Algorithm(
         name=name,
-        selection=_only(Selection, filled) or AllAvailable(),
-        local=_only(Local, filled) or Sgd(),
-        corrections=_all(Correction, filled),
-        measurements=_all(Measurement, filled),
-        guard=_all(Guard, filled),
-        weighting=_weighting(filled),
-        aggregation=_only(Aggregation, filled) or WeightedSum(),
-        server=_only(Server, filled) or ServerSgd(),
-        personal=_only(Personalization, filled),
+        selection=_only(Selection, pieces) or AllAvailable(),
+        local=_only(Local, pieces) or Sgd(),
+        corrections=_all(Correction, pieces),
+        measurements=_all(Measurement, pieces),
+        guard=_all(Guard, pieces),
+        weighting=_weighting(pieces),
+        aggregation=_only(Aggregation, pieces) or WeightedSum(),
+        server=_only(Server, pieces) or ServerSgd(),
+        personal=_only(Personalization, pieces),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.ditto import Ditto
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
@@ -42,4 +42,4 @@ def ditto(
     Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
     pieces = (Ditto(proximal), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="ditto")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="ditto")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LeastServed
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -49,4 +49,4 @@ def f3ast(
     time-varying communication constraints", IEEE JSTSP 2023.
     """
     pieces = (LeastServed(cohort_size, beta, shares), BySmoothedRate(beta, shares), DivideByParticipants())
-    return compose(local, *pieces, ServerSgd(server_lr), also=also, name="f3ast")
+    return compose(local or Sgd(), *pieces, ServerSgd(server_lr), also=also, name="f3ast")

@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.amsgrad import Delays, ServerAmsgrad
 from turnout.pieces.weighting import DivideByParticipants
@@ -56,4 +56,4 @@ def fadas(
     Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
     server = ServerAmsgrad(server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction)
-    return compose(local, DivideByParticipants(), server, cohort_size=cohort_size, also=also, name="fadas")
+    return compose(local or Sgd(), DivideByParticipants(), server, cohort_size=cohort_size, also=also, name="fadas")

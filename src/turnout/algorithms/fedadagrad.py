@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -40,4 +40,6 @@ def fedadagrad(
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerAdagrad(server_lr, beta1, tau)
-    return compose(local, ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadagrad")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadagrad"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.adam import ServerAdam
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -41,4 +41,6 @@ def fedadam(
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerAdam(server_lr, beta1, tau, beta2)
-    return compose(local, ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadam")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadam"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
@@ -45,4 +45,4 @@ def fedalt(
     Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """
     pieces = (Personal(personal, alternate=share), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="fedalt")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedalt")

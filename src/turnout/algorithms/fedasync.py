@@ -10,7 +10,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import positive, refuse
 from turnout.pieces.aggregation import WeightedModels
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants
@@ -68,4 +68,4 @@ def fedasync(
             "alpha", given=alpha, needed="a number > 0 and <= 1", instead="It is a share of the client's model"
         )
     pieces = (ByStaleness(discount, exponent, base, slope, grace), DivideByParticipants(), WeightedModels())
-    return compose(local, *pieces, ServerSgd(alpha), cohort_size=cohort_size, also=also, name="fedasync")
+    return compose(local or Sgd(), *pieces, ServerSgd(alpha), cohort_size=cohort_size, also=also, name="fedasync")

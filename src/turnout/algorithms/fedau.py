@@ -10,7 +10,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, Participation
@@ -58,5 +58,11 @@ def fedau(
     """
     weights = Participation(cutoff, average, rate, groups)
     return compose(
-        local, weights, DivideByClients(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedau"
+        local or Sgd(),
+        weights,
+        DivideByClients(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="fedau",
     )

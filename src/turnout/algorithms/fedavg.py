@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -39,5 +39,11 @@ def fedavg(
     2017.
     """
     return compose(
-        local, ByExamples(), DivideBySum(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedavg"
+        local or Sgd(),
+        ByExamples(),
+        DivideBySum(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="fedavg",
     )

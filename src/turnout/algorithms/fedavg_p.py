@@ -9,7 +9,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
@@ -53,4 +53,4 @@ def fedavg_p(
     """
     part = Personal(personal, lr_factor, outer_lr)
     pieces = (part, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="fedavg_p")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedavg_p")

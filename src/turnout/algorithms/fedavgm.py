@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -42,4 +42,6 @@ def fedavgm(
     classification", 2019.
     """
     server = ServerMomentum(server_lr, beta)
-    return compose(local, ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedavgm")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedavgm"
+    )

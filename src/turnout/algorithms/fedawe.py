@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants, Echo
 
@@ -55,4 +55,4 @@ def fedawe(
         positive("max_norm", max_norm)
     limit = None if max_norm is None else global_lr * max_norm
     pieces = (Echo(global_lr), DivideByParticipants(), KeptModels(limit))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="fedawe")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedawe")

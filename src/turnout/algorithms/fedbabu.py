@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.frozen import Frozen
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
@@ -45,4 +45,4 @@ def fedbabu(
     (arXiv 2106.06042).
     """
     pieces = (Frozen(personal, tunes=tunes), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="fedbabu")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedbabu")

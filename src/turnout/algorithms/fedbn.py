@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -46,4 +46,4 @@ def fedbn(
     Reference: Li et al., "FedBN: federated learning on non-IID features via local batch normalization", ICLR 2021.
     """
     pieces = (Personal(personal), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="fedbn")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedbn")

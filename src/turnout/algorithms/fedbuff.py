@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants, DivideBySum
@@ -61,4 +61,6 @@ def fedbuff(
     """
     weights = ByStaleness(discount, exponent, base, slope, grace)
     divided = DivideBySum() if discount == "exponential" else DivideByParticipants()
-    return compose(local, weights, divided, ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedbuff")
+    return compose(
+        local or Sgd(), weights, divided, ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedbuff"
+    )

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.feddyn import FedDyn
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -44,4 +44,4 @@ def feddyn(
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
     pieces = (DynamicRegularizer(alpha), FedDyn(), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="feddyn")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="feddyn")

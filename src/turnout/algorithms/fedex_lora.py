@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import FedexLora
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -31,5 +31,5 @@ def fedex_lora(local: Solver | None = None, *, cohort_size: Size = None, also: t
     large language models", ACL 2025.
     """
     return compose(
-        local, ByExamples(), DivideBySum(), FedexLora(), cohort_size=cohort_size, also=also, name="fedex_lora"
+        local or Sgd(), ByExamples(), DivideBySum(), FedexLora(), cohort_size=cohort_size, also=also, name="fedex_lora"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -30,4 +30,6 @@ def fedexp(
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
     server = FedExP(epsilon)
-    return compose(local, ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedexp")
+    return compose(
+        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedexp"
+    )

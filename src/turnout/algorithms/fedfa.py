@@ -10,7 +10,7 @@ from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation.recent_models import RecentModels
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -39,5 +39,5 @@ def fedfa(
     2404.11015).
     """
     return compose(
-        local, DivideByParticipants(), RecentModels(window), cohort_size=cohort_size, also=also, name="fedfa"
+        local or Sgd(), DivideByParticipants(), RecentModels(window), cohort_size=cohort_size, also=also, name="fedfa"
     )

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LongestAbsent
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -44,4 +44,4 @@ def fedlaavg(
     2024.
     """
     pieces = (LongestAbsent(cohort_size), DivideByClients(), Mifa(), ServerSgd(server_lr))
-    return compose(local, *pieces, also=also, name="fedlaavg")
+    return compose(local or Sgd(), *pieces, also=also, name="fedlaavg")

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece, Selection
 from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver, StartGradient
+from turnout.pieces.local import Sgd, Solver, StartGradient
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm, WithReplacement
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -61,4 +61,4 @@ def fednu(
     weights = (StartGradient(), SignOfAlignment(data_weighted)) if signs else ()
     mean = (ByExamples(), DivideBySum()) if data_weighted and by == "uniform" else (DivideByParticipants(),)
     pieces = (*weights, *mean, ServerSgd(server_lr))
-    return compose(local, selection, *pieces, also=also, name="fednu")
+    return compose(local or Sgd(), selection, *pieces, also=also, name="fednu")

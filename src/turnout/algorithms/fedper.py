@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
@@ -41,4 +41,4 @@ def fedper(
     Reference: Arivazhagan et al., "Federated learning with personalization layers", 2019.
     """
     pieces = (Personal(personal), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="fedper")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedper")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Prox, Solver
+from turnout.pieces.local import Prox, Sgd, Solver
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -45,4 +45,4 @@ def fedprox(
     """
     weights = (ByExamples(), DivideBySum()) if weighted else (DivideByParticipants(),)
     pieces = (Prox(mu), *weights, ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="fedprox")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedprox")

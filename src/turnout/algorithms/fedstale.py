@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedStale
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates, Participation
@@ -53,4 +53,4 @@ def fedstale(
     """
     inverse = Participation(cutoff) if learns_rates else KnownRates(rates)
     pieces = (inverse, DivideByClients(), FedStale(beta, shares), ServerSgd(server_lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="fedstale")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedstale")

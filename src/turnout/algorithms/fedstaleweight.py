@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, ExpectedStaleness
@@ -58,5 +58,11 @@ def fedstaleweight(
     """
     weights = ExpectedStaleness(rule, average, window, rate)
     return compose(
-        local, weights, DivideBySum(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedstaleweight"
+        local or Sgd(),
+        weights,
+        DivideBySum(),
+        ServerSgd(server_lr),
+        cohort_size=cohort_size,
+        also=also,
+        name="fedstaleweight",
     )

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -42,4 +42,4 @@ def fedvarp(
     learning", UAI 2022.
     """
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="fedvarp")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedvarp")

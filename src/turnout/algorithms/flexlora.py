@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import FlexLora
 from turnout.pieces.guard.truncated_rank import of_ranks
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -39,7 +39,7 @@ def flexlora(
     resources", NeurIPS 2024.
     """
     return compose(
-        local,
+        local or Sgd(),
         *of_ranks(ranks),
         ByExamples(),
         DivideBySum(),

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import Flora
 from turnout.pieces.guard.truncated_rank import of_ranks
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -39,5 +39,12 @@ def flora(
     adaptations", NeurIPS 2024.
     """
     return compose(
-        local, *of_ranks(ranks), ByExamples(), DivideBySum(), Flora(), cohort_size=cohort_size, also=also, name="flora"
+        local or Sgd(),
+        *of_ranks(ranks),
+        ByExamples(),
+        DivideBySum(),
+        Flora(),
+        cohort_size=cohort_size,
+        also=also,
+        name="flora",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Inexactness, Solver, StartGradient
+from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
 from turnout.pieces.selection import TwoCohorts, Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -49,7 +49,7 @@ def folb(
     """
     weights = (*_examples(data_weighted), Alignment(), DivideByAbsoluteSum())
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="folb")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="folb")
 
 
 @ALGORITHMS.register
@@ -86,7 +86,7 @@ def folb_heterogeneous(
     """
     weights = (*_examples(data_weighted), Alignment(psi), DivideByAbsoluteSum())
     pieces = (StartGradient(), Inexactness(), *weights, ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="folb_heterogeneous")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="folb_heterogeneous")
 
 
 @ALGORITHMS.register
@@ -118,7 +118,7 @@ def folb_two_set(
     """
     weights = (*_examples(data_weighted), Alignment(), DivideBySecondCohort(by_examples=data_weighted))
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local, TwoCohorts(cohort_size), *pieces, also=also, name="folb_two_set")
+    return compose(local or Sgd(), TwoCohorts(cohort_size), *pieces, also=also, name="folb_two_set")
 
 
 def _examples(data_weighted: bool) -> tuple[Piece, ...]:

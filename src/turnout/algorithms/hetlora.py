@@ -8,7 +8,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import HetLora
 from turnout.pieces.guard.pruned_rank import PrunedRank
 from turnout.pieces.guard.truncated_rank import of_ranks
-from turnout.pieces.local import Solver, TailPenalty
+from turnout.pieces.local import Sgd, Solver, TailPenalty
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -51,5 +51,5 @@ def hetlora(
             raise ConfigurationError(f"penalty={penalty} prunes ranks: write hetlora(ranks=(8, 4), penalty={penalty})")
         ranked = (*(PrunedRank(guard.ranks, decay) for guard in of_ranks(ranks)), TailPenalty(penalty))
     return compose(
-        local, *ranked, DivideByParticipants(), HetLora(), cohort_size=cohort_size, also=also, name="hetlora"
+        local or Sgd(), *ranked, DivideByParticipants(), HetLora(), cohort_size=cohort_size, also=also, name="hetlora"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates
@@ -43,4 +43,4 @@ def known_statistics(
     ICLR 2024.
     """
     pieces = (KnownRates(rates), DivideByClients(), ServerSgd(server_lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="known_statistics")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="known_statistics")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import Size
 
@@ -34,4 +34,4 @@ def local(
         >>> to.algorithms.local(to.Sgd(lr=0.1)).personal.parameters
         'all'
     """
-    return compose(local, Personal("all"), cohort_size=cohort_size, also=also, name="local")
+    return compose(local or Sgd(), Personal("all"), cohort_size=cohort_size, also=also, name="local")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Contrastive, Solver
+from turnout.pieces.local import Contrastive, Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -56,4 +56,4 @@ def moon(
     Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
     pieces = (Contrastive(mu, temperature), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="moon")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="moon")

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces import selection
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.measurements import LossRms
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -55,4 +55,4 @@ def oort(
         cohort_size, exploration, decay, least, durations=durations, preferred=preferred, penalty=penalty
     )
     pieces = (chosen, LossRms(), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local, *pieces, also=also, name="oort")
+    return compose(local or Sgd(), *pieces, also=also, name="oort")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.selection.power_of_choice import PowerOfChoice, RecentLoss
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -47,4 +47,4 @@ def power_of_choice(
     """
     selection = (RecentLoss if recent else PowerOfChoice)(cohort_size, candidates, shares)
     pieces = (selection, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, *pieces, also=also, name="power_of_choice")
+    return compose(local or Sgd(), *pieces, also=also, name="power_of_choice")

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation import RaFlora
 from turnout.pieces.guard.truncated_rank import of_ranks
-from turnout.pieces.local import Solver
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -40,7 +40,7 @@ def raflora(
     heterogeneity", 2026.
     """
     return compose(
-        local,
+        local or Sgd(),
         *of_ranks(ranks),
         ByExamples(),
         DivideBySum(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.local import Scaffold, Solver
+from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
@@ -54,4 +54,4 @@ def scaffold_p(
     """
     part = Personal(personal, lr_factor, outer_lr)
     pieces = (Scaffold("II", initial), part, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local, Uniform(cohort_size), *pieces, also=also, name="scaffold_p")
+    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="scaffold_p")
