@@ -5,6 +5,7 @@ with the reference, which is made from what the package exports, so that nothing
 work in the repository and on the site.
 """
 
+import html
 import inspect
 import json
 import os
@@ -190,6 +191,7 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
     if source in LINKED:
         text = outside_code(with_algorithms, text)
     text = outside_code(lambda part: re.sub(r"(?<!`)(`(?:\w+ ){0,2}--[^`\n]{1,32}`)(?!`)", r"\1{.option}", part), text)
+    text = outside_code(lambda part: re.sub(r"(?<!`)`(--[^`|\n]{33,})`(?!`)", long_option, part), text)
 
     def link(found: re.Match[str]) -> str:
         label, target, anchor = found[1], found[2], found[3] or ""
@@ -203,6 +205,16 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
 
     text = re.sub(r"```mermaid\n(.*?)```", as_table, with_equations(text), flags=re.S)
     return re.sub(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, text)
+
+
+def long_option(found: re.Match[str]) -> str:
+    """Return code that begins with an option and may be wrapped, with its options on one line each.
+
+    >>> long_option(re.match("`(.*)`", "`--pace x`"))
+    '<code><span class="option">--pace</span> x</code>'
+    """
+    options = re.sub(r"--[\w-]+", r'<span class="option">\g<0></span>', html.escape(found[1], quote=False))
+    return f"<code>{options}</code>"
 
 
 def outside_code(change: Callable[[str], str], text: str) -> str:

@@ -250,6 +250,15 @@ def test_no_page_of_the_reference_is_empty(site):
     assert sizes["pieces"] < 40, "pieces are on the pages of their slots"
 
 
+def test_options_do_not_break_at_their_hyphens(site):
+    short, long = "Write `--seeds 3`.", "Write `--algorithm fedau server=adam --rounds 500 & more`."
+    assert site.adapted(short, "docs/guides/a.md", {}) == "Write `--seeds 3`{.option}."
+    option = '<span class="option">{}</span>'
+    assert site.adapted(long, "docs/guides/a.md", {}) == (
+        f"Write <code>{option.format('--algorithm')} fedau server=adam {option.format('--rounds')} 500 &amp; more</code>."
+    )
+
+
 def test_links_are_adapted_to_the_site(site):
     places = {"docs/guides/a.md": "guides/a.md", "benchmarks/README.md": "benchmarks.md", "docs/b.md": "b.md"}
     text = "[one](../../benchmarks/README.md#there) [two](../b.md) [three](../../own.py) [four](https://x.org) [five](#here)"
