@@ -1,6 +1,8 @@
 """Measure an NVIDIA GPU, and write the figures as one JSON file, which docs/performance.md shows.
 
 sh scripts/gpu.sh --device cuda                        # writes benchmarks/gpu.json and the section of the page
+sh scripts/gpu.sh --call causes --out causes.json      # in nine minutes: what a round consists of
+sh scripts/gpu.sh --call figures --out figures.json    # in four minutes: the figures with goals
 sh scripts/gpu.sh --device cpu --quick --out /tmp/gpu.json   # tiny sizes, to see that it ends
 
 Each measurement is a process of its own, so that one that fails leaves its reason in the file and not the others out.
@@ -16,14 +18,14 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks import gpu_page
+from benchmarks import gpu_causes, gpu_page
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT, PAGE = ROOT / "benchmarks" / "gpu.json", ROOT / "docs" / "performance.md"
@@ -47,6 +49,16 @@ PEERS = {"jax": (25, 1000)}
 """Other programs (`gpu_peers`), and the cohorts that are measured; their minibatches are drawn within the measured time."""
 
 
+CALLS: Mapping[str, tuple[float, Mapping[str, float]]] = {
+    "causes": (540, {"plan": 30, "cell": 60, "constants": 40, "profile": 180, "irregular": 90, "W4": 90, "W2": 60, "W3": 60}),
+    "figures": (240, {
+        "irregular": 60, "cifar10_iid": 80, "W2 cohort 25 jax": 30, "W2 cohort 1000 jax": 30, "W3 cohort 25 jax": 30,
+        "W3 cohort 1000 jax": 30, "synchronizations": 60, "fedau_table_1": 60,
+    }),
+}  # fmt: skip
+"""Selections of measurements for short use of a machine: seconds in all, and by name, the most important first."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Name a measurement, and say which process makes it: its last line of output is JSON."""
@@ -66,7 +78,7 @@ def measurements(device: str, quick: bool, num_devices: int, only_figures: bool 
     """
     own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
     python = sys.executable
-    for name in ("irregular", "cifar10_iid", "fedau_table_1", "lockstep", "synchronizations"):
+    for name in (*gpu_causes.CAUSES, "irregular", "cifar10_iid", "fedau_table_1", "lockstep", "synchronizations"):
         yield Measurement(name, (python, *own, name))
     for workload in WORKLOADS[:1] if quick else WORKLOADS:
         yield Measurement(workload, (python, *own, workload))
@@ -80,6 +92,15 @@ def measurements(device: str, quick: bool, num_devices: int, only_figures: bool 
         yield Measurement("two processes", (python, *two))
     if not only_figures:
         yield Measurement("tests", (python, *own, "tests"))
+
+
+def selected(all_of: Iterable[Measurement], call: str | None, limit: float) -> tuple[float, dict[Measurement, float]]:
+    """Return the seconds that measurements may take together, and each of them, in the order of a call."""
+    if call is None:
+        return float("inf"), dict.fromkeys(all_of, limit)
+    named = {each.name: each for each in all_of}
+    seconds, limits = CALLS[call]
+    return seconds, {named[name]: min(own, limit) for name, own in limits.items() if name in named}
 
 
 def made(measurement: Measurement, limit: float) -> dict[str, Any]:
@@ -339,6 +360,7 @@ OWN: Mapping[str, Callable[[str, bool], Any]] = {
         for each in (tests, irregular, cifar10_iid, fedau_table_1, lockstep, rounds, synchronizations)
     },
     **{name: partial(workload, name) for name in WORKLOADS},
+    **gpu_causes.CAUSES,
 }
 """Measurements that this file makes, by name."""
 
@@ -351,6 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds that one measurement may take")
     parser.add_argument("--only", choices=OWN)
+    parser.add_argument("--call", choices=CALLS, help="a selection, with limits in seconds")
     parser.add_argument("--only-figures", action="store_true", help="no tests")
     options = parser.parse_args(arguments)
     if options.only:
@@ -366,15 +389,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": {"device": name, "devices": number, "torch": torch.__version__, "quick": options.quick},
         "figures": {},
     }
-    out = options.out or OUT
-    for each in measurements(options.device, options.quick, number, options.only_figures):
-        figures = made(each, options.limit)
+    out = options.out or (OUT if options.call is None else ROOT / "benchmarks" / f"gpu.{options.call}.json")
+    every = measurements(options.device, options.quick, number, options.only_figures)
+    (left, limits), began = selected(every, options.call, options.limit), time.perf_counter()
+    for each, limit in limits.items():
+        limit = min(limit, left - (time.perf_counter() - began))
+        figures = made(each, limit) if limit > 0 else {"error": "no time was left"}
         results["figures"] |= figures if each.name in WORKLOADS and "error" not in figures else {each.name: figures}
         print(f"{each.name}: {figures.get('error') or 'done'}", flush=True)
         out.write_text(
             json.dumps(results, indent=1) + "\n", encoding="utf-8"
         )  # after each: a machine may be taken away
-    if options.out is None:
+    if options.out is None and options.call is None:
         PAGE.write_text(gpu_page.with_section(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 

@@ -29,7 +29,8 @@ def section(results: Mapping[str, Any] | None) -> str:
         pair = [figures.get(f"{workload} cohort {size} cuda_graph", {}).get("round_s_median") for size in (25, 250)]
         if all(pair):
             lines.append(f"- A cohort ten times as large takes {pair[1] / pair[0]:.2f} times as long in {workload}.")
-    lines += [f"- {name}: {_words(value)}" for name, value in figures.items() if " cohort " not in name]
+    told = {name: value for name, value in figures.items() if " cohort " not in name and name != "profile"}
+    lines += [f"- {name}: {_words(value)}" for name, value in told.items()]
     return "\n".join(lines)
 
 

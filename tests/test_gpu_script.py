@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from benchmarks import gpu, gpu_page
+from benchmarks import gpu, gpu_causes, gpu_page
 
 
 def test_page_shows_the_measurements_if_any():
@@ -19,6 +19,7 @@ def test_page_shows_the_measurements_if_any():
 def test_table_has_the_figures():
     figures = {
         "tests": {"passed": True},
+        "profile": {"W2 25": {"longest": [["a kernel", 1, 0.5]]}},
         "W2 cohort 25 plain": {"error": "no room"},
         "W2 cohort 25 cuda_graph": {"client_updates_per_s": 1234.5, "round_s_median": 0.1},
         "W2 cohort 25 jax": {"client_updates_per_s": 9.0, "round_s_median": 3.0},
@@ -29,6 +30,7 @@ def test_table_has_the_figures():
     assert "| W2 | 25 | - | 1,234 | 9 |" in text
     assert "A cohort ten times as large takes 2.50 times as long in W2." in text
     assert "- tests: passed True" in text
+    assert "a kernel" not in text
 
 
 def test_all_workloads_peers_and_processes_are_measured():
@@ -86,6 +88,46 @@ def test_failed_measurement_has_its_reason(code, figures):
         gpu.made(gpu.Measurement("x", (sys.executable, "-S", "-c", code)), limit=0.5 if "sleep" in code else 20)
         == figures
     )
+
+
+@pytest.mark.parametrize("name", gpu.CALLS)
+def test_calls_name_measurements_in_the_order_of_their_importance(name):
+    every = list(gpu.measurements("cuda", quick=False, num_devices=1))
+    seconds, limits = gpu.selected(every, name, limit=75.0)
+    assert [each.name for each in limits] == list(gpu.CALLS[name][1])
+    assert max(limits.values()) == 75.0
+    assert seconds == gpu.CALLS[name][0]
+    assert gpu.selected(every, None, limit=75.0) == (float("inf"), dict.fromkeys(every, 75.0))
+
+
+def test_call_ends_in_time(monkeypatch, tmp_path):
+    def made(each, limit):
+        limits[each.name] = limit
+        clock[0] += 400.0
+        return {"a": 1}
+
+    clock, limits, out = [0.0], {}, tmp_path / "gpu.json"
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(gpu, "made", made)
+    gpu.main(["--device", "cpu", "--quick", "--call", "causes", "--out", str(out)])
+    first, second = list(gpu.CALLS["causes"][1])[:2]
+    assert limits == {first: 30.0, second: 60.0}
+    figures = json.loads(out.read_text(encoding="utf-8"))["figures"]
+    assert figures[second] == {"a": 1}
+    assert figures["profile"] == {"error": "no time was left"}
+
+
+def test_causes_are_measured_on_a_cpu_at_small_sizes():
+    plans = gpu_causes.plan("cpu", quick=True)
+    assert plans.pop("equal") is True
+    cells = gpu_causes.cell("cpu", quick=True)
+    assert cells.pop("difference") == 0
+    figures = plans | cells | gpu_causes.constants("cpu", quick=True)
+    assert all(microseconds > 0 for microseconds in figures.values())
+    (of_rounds,) = gpu_causes.profile("cpu", quick=True).values()
+    assert len(of_rounds["longest"]) == 10
+    assert of_rounds["kernels"] > 10
+    assert min(of_rounds["kernels_ms"], of_rounds["round_ms"]) > 0
 
 
 @pytest.mark.parametrize("name", ["cifar10_iid", "rounds", "synchronizations"])
