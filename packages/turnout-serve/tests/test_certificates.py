@@ -1,17 +1,20 @@
 """The folder of a server trusts its certificate, SIGHUP reloads it, and a client says that its server is away."""
 
+import hashlib
 import json
 import logging
 import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from typing import Any, cast
 
+import httpx2
 import pytest
 
 from turnout.core.checks import ConfigurationError
@@ -41,7 +44,13 @@ def test_folder_trusts_its_own_server_whose_certificate_has_another_name(folder,
         assert url.startswith("https://127.0.0.1:")
         assert "0 clients, 0 steps" in cli("clients", folder / "run")
         assert "0 clients, 0 steps" in cli("clients", folder / "run", "--ca", tmp_path / "federation.example.pem")
-        assert "CERTIFICATE_VERIFY_FAILED" in cli("clients", url, "--token", folder / "run" / "admin.token", code=2)
+        said = cli("clients", url, "--token", folder / "run" / "admin.token", code=2)
+        assert "does not trust the certificate of the server: give --ca FILE" in said
+        assert "CERTIFICATE_VERIFY_FAILED" in said
+        trusted = ("--ca", tmp_path / "federation.example.pem", "--token", folder / "run" / "admin.token")
+        assert "is for another name: write the address that it names" in cli("clients", url, *trusted, code=2)
+        plain = cli("clients", url.replace("https", "http"), "--token", folder / "run" / "admin.token", code=1)
+        assert "If the server has a certificate, write https://" in plain
     assert (folder / "run" / "certificate.pem").read_text() == (tmp_path / "federation.example.pem").read_text()
 
 
@@ -55,10 +64,25 @@ def test_folder_refuses_another_server_at_its_address(folder, tmp_path):
         assert "CERTIFICATE_VERIFY_FAILED" in cli("clients", folder / "run", code=2)
 
 
-def test_folder_has_the_public_address(folder):
-    run = server(folder / "run", public_url="https://federation.example")
-    with run.listening():
-        assert (folder / "run" / "address.txt").read_text() == "https://federation.example\n"
+@pytest.mark.parametrize("tls", [True, False])
+def test_folder_has_both_addresses_and_uses_the_one_that_answers(folder, tmp_path, tls):
+    """The public one needs a name server, and perhaps a way out of the network and back; the other one this machine."""
+    options = made(tmp_path, "federation.example") if tls else {}
+    run = server(folder / "run", public_url="https://federation.example", **options)
+    with run.listening() as url:
+        addresses = (folder / "run" / "address.txt").read_text().split()
+        assert addresses == [url, "https://federation.example"]
+        assert "0 clients, 0 steps" in cli("clients", folder / "run")
+        (folder / "run" / "address.txt").write_text(f"http://127.0.0.1:1\n{url}\n")  # as in a container
+        assert tls or "0 clients, 0 steps" in cli("clients", folder / "run")
+    assert "refused" in cli("clients", folder / "run", code=1)
+
+
+def test_certificate_of_an_earlier_start_is_not_trusted(folder, tmp_path):
+    with server(folder / "run", **made(tmp_path, "federation.example")).listening():
+        assert (folder / "run" / "certificate.pem").is_file()
+    with server(folder / "run").listening():
+        assert not (folder / "run" / "certificate.pem").exists()
 
 
 def test_public_address_is_an_address():
@@ -75,6 +99,76 @@ def test_only_the_first_certificate_of_a_chain_is_noted(tmp_path):
     chain = tmp_path / "chain.pem"
     chain.write_text(pair["key"].read_text() + pair["certificate"].read_text() + other)
     assert own_certificate(chain) == pair["certificate"].read_text()
+
+
+def test_certificate_that_no_authority_has_signed_is_its_own_authority(folder, tmp_path):
+    """As that of a server whose authority is not at hand: `--ca` takes the certificate itself."""
+    sign = "openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile names -out server.pem"
+    made(tmp_path, "ca")
+    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1")
+    subprocess.run(
+        ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=s", "-keyout",
+         "server.key", "-out", "server.csr"], check=True, capture_output=True, cwd=tmp_path,
+    )  # fmt: skip
+    subprocess.run(sign.split(), check=True, capture_output=True, cwd=tmp_path)
+    with server(folder / "run", certificate=tmp_path / "server.pem", key=tmp_path / "server.key").listening() as url:
+        for trusted in ("ca.pem", "server.pem"):
+            assert "0 clients" in cli(
+                "clients", url, "--token", folder / "run" / "admin.token", "--ca", tmp_path / trusted
+            )
+
+
+def test_certificates_that_cannot_be_used_are_errors(tmp_path):
+    first, second = made(tmp_path, "first.example"), made(tmp_path, "second.example")
+    with pytest.raises(
+        ConfigurationError, match=r"second.example.key cannot be used .*: needed a certificate and its own"
+    ):
+        Options(certificate=first["certificate"], key=second["key"])
+    with pytest.raises(
+        ConfigurationError, match=r"client_ca: \S*first.example.key cannot be used .*: needed certificates"
+    ):
+        Options(**first, client_ca=first["key"])
+    with pytest.raises(ConfigurationError, match=r"ca: \S*nothing.pem cannot be used .*No such file"):
+        Connection("https://127.0.0.1", ca=tmp_path / "nothing.pem").client()
+    with pytest.raises(ConfigurationError, match=r"first.example.pem cannot be used"):
+        Connection("https://127.0.0.1", certificate=first["certificate"]).client()
+
+
+def test_server_that_cannot_listen_says_so(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        run = server(folder / "run", port=port)
+        with pytest.raises(
+            ConfigurationError, match=rf"cannot listen at 127.0.0.1:{port} .*in use.*give another --host"
+        ):
+            run.run()
+    with pytest.raises(ConfigurationError, match="port: got 80000, needed a whole number of at most 65535"):
+        Options(port=80_000)
+
+
+def test_list_of_clients_shows_the_codes_and_certificates_of_clients(folder, tmp_path):
+    own = made(tmp_path, "127.0.0.1")
+    client = made(tmp_path, "ward.example")
+    options = {"client_ca": client["certificate"], "enrolment": "codes", "max_clients": 4}
+    with server(folder / "run", **own, **options).listening() as url:
+        context = ssl.create_default_context(cafile=own["certificate"])
+        context.check_hostname = False
+        context.load_cert_chain(client["certificate"], client["key"])
+        code = (folder / "run" / "codes.txt").read_text().split()[2]
+        with httpx2.Client(base_url=url, verify=context, headers={"authorization": f"Bearer {'t' * 40}"}) as http:
+            assert http.post("/v1/enrol", json={"protocol": 2, "code": code}).status_code == 201
+            assert http.post("/v1/checkin", json={}).status_code == 200
+        files = ("--certificate", client["certificate"], "--key", client["key"])
+        said = cli("clients", folder / "run", *files)
+        assert code in said
+        assert "ward.example" in said
+        assert "connected" in said or "working" in said
+        token = ("--token", folder / "run" / "admin.token", "--ca", own["certificate"])
+        elsewhere = url.replace("127.0.0.1", "localhost")
+        assert "needs one: --certificate FILE --key FILE" in cli("clients", folder / "run", code=2)
+        assert "is for another name" in cli("clients", elsewhere, *token, *files, code=2)
+        (row,) = json.loads(cli("clients", folder / "run", *files, "--json"))["clients"]
+        assert row["code"] == hashlib.sha256(code.encode()).hexdigest()
 
 
 SERVE = """

@@ -1,10 +1,13 @@
 """The log of a server has a line for each event that its operator looks for, with client, name and reason; counts as well."""
 
+import itertools
 import json
 import logging
 import os
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +15,13 @@ from turnout import Experiment, Population, fedau
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout_serve.cli.commands.clients import shown
+from turnout_serve.cli.commands.status import rows_of
+from turnout_serve.cli.commands.surveys import outcome
+from turnout_serve.cli.connection import LogOption
 from turnout_serve.cli.logs import JsonLines, TextLines
 from turnout_serve.client.calls import Call
+from turnout_serve.server.http.app import Http
+from turnout_serve.server.options import Options
 from turnout_serve.wire.format import digest, repr_digest
 
 from .test_network import server
@@ -147,3 +155,91 @@ def test_commands_that_send_one_request_do_not_import_torch(folder, words):
             [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, env=environment
         )
     assert done.stdout.splitlines()[-1] == "False 0", done.stdout + done.stderr
+
+
+def test_report_that_is_too_large_and_requests_of_banned_clients_name_them(world, heard):
+    deployed = world(RUN)
+    home = deployed.homes[2]
+    for other in deployed.homes:
+        other.train(deployed.host)
+    deployed.host.administer("POST", "clients/2", change="name", text="Ward 2")
+    task, token = deployed.host.driver.task_of(2).task, {"authorization": f"Bearer {home.state.token}"}
+    large = {"repr-digest": f"sha-256=:{'A' * 43}=:", **token}
+    assert deployed.host.send("PUT", f"/v1/tasks/{task}/report", bytes(100_000), large).status == 413
+    (line,) = lines(heard, "report refused")
+    assert (line["client"], line["client_name"], line["task"]) == (2, "Ward 2", task)
+    assert "a report on this task has at most" in line["reason"]
+    deployed.host.administer("POST", "clients/2", change="ban", text="sends noise")
+    assert deployed.host.send("POST", "/v1/checkin", b"{}", token).status == 403
+    assert deployed.host.send("POST", "/v1/enrol", b'{"protocol": 2}', token).status == 403
+    (line,) = lines(heard, "authentication failed")
+    assert (line["client"], line["client_name"], line["reason"]) == (2, "Ward 2", "this client is banned: sends noise")
+    (line,) = lines(heard, "enrollment refused")
+    assert (line["client"], line["client_name"], line["reason"]) == (2, "Ward 2", "this client is banned: sends noise")
+    deployed.host.administer("POST", "clients/2", change="remove")
+    (line,) = lines(heard, "client removed")
+    assert (line["client"], line["client_name"]) == (2, "Ward 2")
+
+
+def test_banned_client_that_does_not_stop_is_slowed_down(world):
+    deployed = world(RUN)
+    deployed.host.administer("POST", "clients/2", change="ban", text="sends noise")
+    deployed.host.app = Http(deployed.host.service, {}, Options(rate=5.0)).app()
+    token = {"authorization": f"Bearer {deployed.homes[2].state.token}"}
+    statuses = [deployed.host.send("POST", "/v1/checkin", b"{}", token).status for _ in range(30)]
+    assert set(statuses) == {403, 429}
+
+
+def test_name_of_a_client_cannot_look_like_other_fields_of_a_line():
+    record = logging.LogRecord("turnout.server", logging.INFO, "", 0, "client enrolled", (), None)
+    record.client, record.client_name = 3, 'Ward client=0 reason="fine"'
+    said = TextLines().format(record)
+    assert said.endswith(r'client enrolled client=3 client_name="Ward client=0 reason=\"fine\""')
+
+
+@pytest.mark.parametrize(("state", "shows"), [("there", "connected"), ("at work", "working"), ("away", "away")])
+def test_people_read_plain_words(state, shows):
+    row = {"client": 0, "name": "", "state": state, "reason": None, "seen": None, "reports": 0, "participation": 0.0}
+    table = shown({"clients": [row], "version": 8, "next": None})
+    cells = {column.header: list(column.cells) for column in table.columns}
+    assert cells["state"] == [shows]
+    assert not cells.keys() & {"code", "certificate"}  # no client has any
+    assert str(shown({"client": 0, "state": state})) == f"client 0: {shows}"
+
+
+def test_reasons_of_dropped_tasks_are_in_plain_words():
+    names = ("run", "algorithm", "pace", "state", "version", "rounds", "enrolled", "there", "at_work")
+    figures = dict.fromkeys(names, 1) | {
+        "dropped": {"died": 2},
+        "curves": {"seconds": [[1, 0.1234567]]},
+        "healthy": True,
+    }
+    assert rows_of(figures)[3:] == [("dropped: given up by the client, or refused", "2"), ("seconds", "0.1235")]
+
+
+def test_what_an_evaluation_waits_for_is_told(monkeypatch, capsys):
+    """With no client connected, it stays open for ten minutes, without a word."""
+    states = [
+        {"state": "open", "asked": 0, "answered": 0},
+        {"state": "open", "asked": 3, "answered": 1},
+        {"state": "closed"},
+    ]
+    for first, expected in (
+        (0, "no client is connected: the server asks those"),
+        (1, "1 of 3 clients have answered so far"),
+    ):
+        clock = itertools.count(0.0, 10.0)
+        monkeypatch.setattr(time, "monotonic", lambda clock=clock: next(clock))
+        answers = iter([{"survey": 0}, *states[first:]])
+        outcome(SimpleNamespace(ask=lambda *_, answers=answers: next(answers)), {}, pause=0.0)
+        assert expected in capsys.readouterr().err
+
+
+def test_notices_are_lines_of_json_where_the_log_is(caplog, capsys):
+    with caplog.at_level(logging.INFO, "turnout.server"):
+        LogOption(logs="json").tell("1,000 one-time codes")
+        LogOption(logs="json").tell("no certificate", "yellow")
+        LogOption(logs="text").tell("going on")
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("INFO", "1,000 one-time codes"), ("WARNING", "no certificate")]
+    assert capsys.readouterr().err == "going on\n"

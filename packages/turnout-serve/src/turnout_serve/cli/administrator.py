@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ class AdministratorOptions(ConnectionOptions):
         variable TURNOUT_ADMIN_TOKEN.
 
         A folder may come from somebody else. So the address in it receives the token of the folder alone, unless it is an
-        address of this machine.
+        address of this machine. The public address is for other machines, and where the server is in a container.
 
         Args:
             timeout: seconds without a response of the server.
@@ -92,28 +93,31 @@ class AdministratorOptions(ConnectionOptions):
         Raises:
             ConfigurationError: if there is no such folder or address, or no token for the address in a folder.
         """
-        url, folder = self.run, Path(self.run)
-        is_trusted = url.startswith(("http://", "https://"))
-        if not is_trusted:
-            url = _address_in(folder)
-        pinned = None if is_trusted or not is_loopback(url) else certificate_in(folder)
-        return self.connection(url, timeout, pinned), self._token_for(url, folder, is_trusted)
+        if self.run.startswith(("http://", "https://")):
+            return self.connection(self.run, timeout), self._token_for(self.run, None)
+        folder = Path(self.run)
+        own, *public = _addresses_in(folder)
+        connections = [
+            self.connection(own, timeout, certificate_in(folder)),
+            *(self.connection(url, timeout) for url in public),
+        ]
+        found = next((found for found in connections if not public or _answers(found)), connections[0])
+        return found, self._token_for(found.url, folder)
 
-    def _token_for(self, url: str, folder: Path, is_trusted: bool) -> str | None:
+    def _token_for(self, url: str, folder: Path | None) -> str | None:
         """Return the token that is sent to a server; None without one.
 
         Args:
             url: its address.
-            folder: its folder.
-            is_trusted: True for an address of the command line, and not of the folder.
+            folder: the folder that names the address; None for an address of the command line.
 
         Raises:
             ConfigurationError: if there is none for the address in a folder.
         """
         from turnout_serve.wire.administrator import TOKEN_FILE, read_file, read_token
 
-        path = folder / TOKEN_FILE
-        if not is_trusted and not is_loopback(url):
+        path = Path(self.run) / TOKEN_FILE
+        if folder is not None and not is_loopback(url):
             if self.token is not None or not path.is_file():
                 raise ConfigurationError(
                     f"token: {folder} names the server {printable(url, 200)}, and a folder from somebody else may name any: "
@@ -123,8 +127,20 @@ class AdministratorOptions(ConnectionOptions):
         return read_token(path) if self.token is None else read_file(self.token)
 
 
-def _address_in(folder: Path) -> str:
-    """Return the address in the folder of a server.
+def _answers(connection: Connection) -> bool:
+    """Return whether a server of this program, with a trusted certificate, answers at an address within five seconds."""
+    from turnout_serve.client.calls import JoinError
+    from turnout_serve.client.connection import fetch
+
+    try:
+        with replace(connection, timeout=5.0).client() as http:
+            return "protocol" in fetch(http, "/v1/run").table()
+    except JoinError:
+        return False
+
+
+def _addresses_in(folder: Path) -> list[str]:
+    """Return the addresses in the folder of a server: that on its machine, and the public one if there is one.
 
     Raises:
         ConfigurationError: if there is none.
@@ -132,12 +148,13 @@ def _address_in(folder: Path) -> str:
     from turnout_serve.wire.administrator import ADDRESS_FILE
 
     path = folder / ADDRESS_FILE
-    if not path.is_file() or path.stat().st_size > _LONGEST:
+    addresses = path.read_text("utf-8", "replace").split() if path.is_file() and path.stat().st_size < _LONGEST else []
+    if not addresses:
         raise ConfigurationError(
             f"{folder} is neither the address of a server (https://HOST:PORT) nor the folder of one that has run: give "
             "either"
         )
-    return path.read_text(encoding="utf-8", errors="replace").strip()
+    return addresses[:2]
 
 
 def certificate_in(folder: Path) -> Path | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.cli.command import option, options
+from turnout.cli.console import say
 
 if TYPE_CHECKING:
     from turnout_serve.client.connection import Connection
@@ -46,6 +48,13 @@ class LogOption:
         from turnout.core.checks import known_name
 
         known_name("form of the log", self.logs, ("text", "json"))
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Write a notice to standard error, in the form of the log."""
+        if self.logs == "json":
+            logging.getLogger("turnout.server").log(logging.WARNING if style else logging.INFO, text)
+        else:
+            say(text, style)
 
     def write_log(self) -> None:
         """Start writing log messages to standard error."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from typing import Any
@@ -28,6 +29,12 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
+def _quoted(value: Any) -> str:
+    """Format a value of a field, in quotes if it could be taken for several: clients choose their names."""
+    text = str(value)
+    return text if text and not re.search(r'[\s="]', text) else json.dumps(text, ensure_ascii=False)
+
+
 class JsonLines(logging.Formatter):
     """Format a record as an object of JSON."""
 
@@ -45,7 +52,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, followed by the traceback of an error."""
-        extra = " ".join(f"{name}={value}" for name, value in _extra(record).items())
+        extra = " ".join(f"{name}={_quoted(value)}" for name, value in _extra(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         line = printable(f"{clock} {record.getMessage()} {extra}".rstrip())
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

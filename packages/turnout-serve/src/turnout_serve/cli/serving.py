@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from turnout.base import Algorithm
-from turnout.cli.console import say, show
+from turnout.cli.console import show
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import without
 from turnout.cli.runs import save
@@ -40,6 +40,7 @@ STARTS = "environments.jsonl"
 
 def serve_clients(options: ServeOptions) -> None:
     """Serve the experiment of a command line until it is finished or stopped."""
+    options.write_log()
     file, settings = options.words()
     if (beside := declared_beside(file, settings)) is not None:
         if (shape := first_client_shape(options, file, settings, beside)) is None:
@@ -57,12 +58,14 @@ def serve_clients(options: ServeOptions) -> None:
             f"{folder} cannot be written: {error}. Free some space, or give another --folder"
         ) from error
     note(folder, file, experiment, described)
-    note_start(folder, server.driver.version)
-    introduce(server, folder)
-    options.write_log()
+    step = server.driver.version
+    show(visible(server))
+    for text, style in notices(server, folder):
+        options.tell(text, style)
     browsers = "; browsers take part at {}/join" if options.page else ""
 
     def ready(url: str) -> None:
+        note_start(folder, step)
         typer.echo(f"serving at {url}{browsers.format(url)}")
         typer.echo(status_at(url, folder, public=options.public_status))
 
@@ -115,7 +118,7 @@ def first_client_shape(
 
     def ready(url: str, codes: list[str]) -> None:
         if codes:
-            say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+            options.tell(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
         typer.echo(f"waiting at {url} for the first client, which determines the shape of the data")
         typer.echo(status_at(url, folder, public=options.public_status))
 
@@ -124,7 +127,7 @@ def first_client_shape(
     shape = first_shape(folder, server_options, announcement, tried, experiment.rounds, ready)
     if shape is None:
         return None
-    say(f"the first client has {shape}")
+    options.tell(f"the first client has {shape}")
     return as_overrides(undeclared(shape))
 
 
@@ -168,28 +171,31 @@ def note_start(folder: Path, step: int) -> None:
         file.write(line.encode())
 
 
-def introduce(server: process.Server, folder: Path) -> None:
-    """Print the state of the run, and what the server will see of clients."""
-    setting, options = server.setting, server.options
+def visible(server: process.Server) -> Table:
+    """Return a table of what the server will see of clients."""
     table = Table("what the server sees of a client", "kind", "because of")
     for figure in server.served.visible:
         table.add_row(figure.what, figure.kind, figure.piece)
-    show(table)
+    return table
+
+
+def notices(server: process.Server, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield what the operator needs to know at the start, each with a color for warnings, or none."""
+    setting, options, driver, rounds = server.setting, server.options, server.driver, server.setting.rounds
     for line in unlimited(setting.algorithm, options):
-        say(line)
+        yield line, ""
     if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:
-        say(
-            "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
-            "names some, and with --evaluate-share 1 clients judge the model by their own"
-        )
-    _tell_progress(server, folder)
+        text = "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION"
+        yield f"{text} names some, and with --evaluate-share 1 clients judge the model by their own", ""
+    if driver.applied:
+        yield f"going on with {folder}: step {driver.version} of {rounds}, {driver.roster.num_clients} clients", ""
+    if driver.over is not None:
+        more = "; a larger number of rounds goes on with it" if driver.version == rounds else ""
+        yield f"{driver.over}{more}", ""
     if codes := server.new_codes:
-        say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+        yield f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}", ""
     if options.certificate is None and options.host not in ("127.0.0.1", "::1", "localhost"):
-        say(
-            "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this",
-            style="yellow",
-        )
+        yield "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this", "yellow"
 
 
 def unlimited(algorithm: Algorithm, options: Options) -> list[str]:
@@ -200,13 +206,3 @@ def unlimited(algorithm: Algorithm, options: Options) -> list[str]:
         for piece, option, harm in harms
         if getattr(options, option) in (None, "auto")
     ]
-
-
-def _tell_progress(server: process.Server, folder: Path) -> None:
-    """Print how far the run of a server has got, if it is not new."""
-    driver, rounds = server.driver, server.setting.rounds
-    if driver.applied:
-        say(f"going on with {folder}: step {driver.version} of {rounds}, {driver.roster.num_clients} clients")
-    if driver.over is not None:
-        more = "; a larger number of rounds goes on with it" if driver.version == rounds else ""
-        say(f"{driver.over}{more}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from turnout.core.checks import ConfigurationError
 from turnout_serve.client.calls import Answer, Call
 from turnout_serve.client.exchange import WatchedClient, send, system_trust
+from turnout_serve.wire.tls import load_authority, load_pair
 
 PLAIN = {"accept-encoding": "identity"}
 """Headers of all requests: a small compressed answer could expand to a large one."""
@@ -21,7 +22,8 @@ class Connection:
 
     Attributes:
         url: ``https://...``, or ``http://...`` on this machine.
-        ca: file with the certificate of the authority that signed the server's; None trusts those of the system.
+        ca: file with the certificate of the authority that signed the server's, or with the server's own; None trusts those
+            of the system.
         certificate, key: files with the client's certificate, where the server requires one.
         pinned: file with the certificate of the server itself, in place of an authority and of the name in the address.
         timeout: seconds without data from the server after which a request fails.
@@ -50,15 +52,16 @@ class Connection:
         """Return the TLS context."""
         if self.ca is None and self.certificate is None and self.pinned is None:
             return system_trust()
-        try:
-            context = ssl.create_default_context(cafile=self.ca if self.pinned is None else self.pinned)
-            if self.pinned is not None:
-                context.check_hostname = False
-                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate itself is the end of the chain
-            if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(f"certificate: {error}") from None
+        trusted = self.ca if self.pinned is None else self.pinned
+        context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.pinned is None
+        context.verify_flags |= (
+            ssl.VERIFY_X509_PARTIAL_CHAIN
+        )  # the certificate of the server may be the end of the chain
+        if trusted is not None:
+            load_authority(context, "ca", trusted)
+        if self.certificate is not None:
+            load_pair(context, self.certificate, self.key)
         return context
 
     def client(self) -> WatchedClient:

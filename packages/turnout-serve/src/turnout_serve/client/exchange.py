@@ -172,13 +172,15 @@ class Incoming:
         """
         if error is None:
             return Answer(self._status, bytes(self._body), self._headers)
-        if (untrusted := _of_tls(error)) is not None:
-            raise JoinError(
-                f"there is no server at {error.request.url.host} that trusts and can be trusted: {untrusted}"
-            )
+        if (failure := _of_tls(error)) is not None:
+            url = error.request.url
+            raise JoinError(f"no connection to {url.scheme}://{url.netloc.decode()}: {_remedy(failure)} ({failure})")
         if self._status in (200, 206) and self._call.resumes:
             return Answer(self._status, bytes(self._body), self._headers)
-        return Answer(0, headers={"error": printable(error or type(error).__name__, 200), "kind": type(error).__name__})
+        why = printable(error or type(error).__name__, 200)
+        if isinstance(error, httpx2.RemoteProtocolError) and error.request.url.scheme == "http":
+            why += " If the server has a certificate, write https://"
+        return Answer(0, headers={"error": why, "kind": type(error).__name__})
 
 
 def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
@@ -189,6 +191,25 @@ def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
         word in (error.reason or "") for word in ("CERT", "UNKNOWN_CA", "WRONG_VERSION")
     )
     return error if lasting else None
+
+
+def _remedy(failure: ssl.SSLError) -> str:
+    """Return what a TLS error means, and what its user can do."""
+    if "WRONG_VERSION" in (failure.reason or ""):
+        return "what answers there has no TLS: write http:// if the server has no certificate"
+    match getattr(failure, "verify_code", None):
+        case None:
+            return (
+                "the server does not accept the certificate of this client, or needs one: --certificate FILE --key FILE"
+            )
+        case 62 | 64:  # host name and IP address
+            return "the certificate of the server is for another name: write the address that it names"
+        case 9 | 10:
+            return "the certificate of the server is not valid yet, or no longer, by the clock of this machine"
+    return (
+        "this machine does not trust the certificate of the server: give --ca FILE with it, or with that of the authority "
+        "that signed it"
+    )
 
 
 def send(

@@ -129,6 +129,10 @@ class Enrollment:
         unused = [code for code, client in self._codes.items() if client is None]
         return {"used": len(self._codes) - len(unused), "unused": len(unused), "free": unused[:MOST_LISTED]}
 
+    def used_codes(self) -> dict[int, str]:
+        """Return the hash of the one-time code of each client that enrolled with one."""
+        return {client: code for code, client in self._codes.items() if client is not None}
+
     def forget(self, client: int) -> None:
         """Void the token of a client; its number is not used again."""
         token = next(token for token, number in self._clients.items() if number == client)

@@ -21,7 +21,7 @@ from turnout_serve.server.http.routes import Route
 from turnout_serve.server.http.sockets import PlainUvicorn
 from turnout_serve.server.http.status import as_fields
 from turnout_serve.server.options import Options
-from turnout_serve.server.process import make, new_codes, note_address, url_of, uvicorn_config
+from turnout_serve.server.process import http_server, make, new_codes, note_address, url_of
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import server_token
@@ -156,7 +156,7 @@ def first_shape(
             )
         codes = new_codes(store, options)
         first = FirstClient(store, options, announcement, trial, rounds)
-        server = PlainUvicorn(uvicorn_config(first.app(), options))
+        server = http_server(first.app(), options)
 
         def listening() -> None:
             note_address(store, url := url_of(server, options), options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from turnout.protocol.counts import MAX_COUNT
 from turnout_serve.server.http.limits import Limits
 from turnout_serve.server.http.proxies import Networks, Proxies
 from turnout_serve.server.leases import Leases
+from turnout_serve.wire.tls import load_authority, load_pair
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Options:
     trusted: Networks = field(default_factory=Networks)
 
     def __post_init__(self) -> None:
+        count("port", self.port, least=0, most=65_535)
         count("enrolments_per_address", self.enrolments_per_address, least=0)
         count("min_answers", self.min_answers)
         if self.max_examples is not None:
@@ -96,3 +99,19 @@ class Options:
         for name in ("certificate", "key", "client_ca"):
             if (path := getattr(self, name)) is not None and not path.is_file():
                 raise ConfigurationError(f"{name}: there is no file {path}")
+        self.tls()
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return a TLS context with what the files contain now; None without a certificate.
+
+        Raises:
+            ConfigurationError: if a file cannot be used.
+        """
+        if self.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        load_pair(context, self.certificate, self.key)
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            load_authority(context, "client_ca", self.client_ca)
+        return context

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import re
 import secrets
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -134,7 +133,7 @@ class Server:
     @contextlib.contextmanager
     def listening(self) -> Iterator[str]:
         """Serve in another thread, and yield the address. For tests, demos and benchmarks."""
-        server = PlainUvicorn(uvicorn_config(self.application(), self.options))
+        server = http_server(self.application(), self.options)
         thread = threading.Thread(target=server.run, daemon=True)
         self.service.writer.start()
         thread.start()
@@ -151,7 +150,7 @@ class Server:
 
     def run(self, ready: Callable[[str], None] = print) -> str:
         """Serve until the run is over or the process is stopped; return the reason."""
-        server = PlainUvicorn(uvicorn_config(self.application(), self.options))
+        server = http_server(self.application(), self.options)
 
         async def serve() -> None:
             task = asyncio.create_task(server.serve())
@@ -205,10 +204,16 @@ class Server:
 
 
 def note_address(store: Store, url: str, options: Options) -> None:
-    """Write the address of a server into its folder, for the commands of its administrator, and its certificate."""
-    texts = {ADDRESS_FILE: f"{options.public_url or local(url)}\n"}
+    """Write the addresses of a server into its folder, for the commands of its administrator, and its certificate.
+
+    The first address is that on this machine, and the second the public one, if there is one.
+    """
+    addresses = [local(url), *([] if options.public_url is None else [options.public_url])]
+    texts = {ADDRESS_FILE: "".join(f"{address}\n" for address in addresses)}
     if options.certificate is not None:
         texts[CERTIFICATE_FILE] = own_certificate(options.certificate)
+    else:
+        (store.folder / CERTIFICATE_FILE).unlink(missing_ok=True)  # of an earlier start
     writers = {
         store.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()
     }
@@ -261,9 +266,9 @@ def url_of(server: uvicorn.Server, options: Options) -> str:
     return f"{'http' if options.certificate is None else 'https'}://{host}:{port}"
 
 
-def uvicorn_config(app: ASGIApp, options: Options) -> uvicorn.Config:
-    """Return the configuration of uvicorn, with the limits and the certificate of a server."""
-    return uvicorn.Config(
+def http_server(app: ASGIApp, options: Options) -> PlainUvicorn:
+    """Return the HTTP server of an application, with the limits and the certificate of the options."""
+    config = uvicorn.Config(
         app,
         host=options.host,
         port=options.port,
@@ -277,8 +282,5 @@ def uvicorn_config(app: ASGIApp, options: Options) -> uvicorn.Config:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         backlog=4096,
-        ssl_certfile=options.certificate,
-        ssl_keyfile=options.key,
-        ssl_ca_certs=None if options.client_ca is None else str(options.client_ca),
-        ssl_cert_reqs=ssl.CERT_NONE if options.client_ca is None else ssl.CERT_REQUIRED,
     )
+    return PlainUvicorn(config, options.tls)

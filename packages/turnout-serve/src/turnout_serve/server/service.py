@@ -47,6 +47,7 @@ class Service:
         timeouts: leases, deadlines and timers.
         enrollment: tokens and one-time codes.
         seen: time of each client's last request to this process, in seconds since 1970.
+        certificates: subject of the certificate that each client showed last to this process.
         usual: bounds of reports that follow from the last ones; None where the operator has set a fixed one, or none.
     """
 
@@ -70,6 +71,7 @@ class Service:
         self._outcomes = Outcomes(self.store)
         self.writer.handler = EntryHandler(driver, self.enrollment, self.timeouts, self._outcomes, self.min_clients)
         self.seen: dict[int, float] = {}
+        self.certificates: dict[int, str] = {}
         self.usual: UsualSizes | None = None
         # A private sum drops no report because of its client's data.
         if options.max_norm == "auto" and not driver.setting.algorithm.nulls_dropped:
@@ -87,6 +89,11 @@ class Service:
             self._check_ban(client)
             self.seen[client] = time.time()
         return client
+
+    def known(self, token: str) -> dict[str, Any]:
+        """Return the number and the name of the client that a token belongs to, for the log; nothing for another token."""
+        client = self.enrollment.client_of(token)
+        return {} if client is None else self.driver.roster.named(client)
 
     def _check_ban(self, client: int) -> None:
         if client in self.driver.roster.removed:  # in a long poll; later requests find no such token

@@ -21,7 +21,8 @@ class Row(Body):
     """A client in the list of clients.
 
     ``seen`` is the number of seconds since its last request, ``dropped`` counts its tasks that ended without being used,
-    ``refused`` its reports that broke a rule, and ``refusal`` is the reason of the last one.
+    ``refused`` its reports that broke a rule, and ``refusal`` is the reason of the last one. ``code`` is the SHA-256 of the
+    one-time code with which it enrolled, and ``certificate`` the subject of the certificate that it showed last.
     """
 
     client: Count
@@ -35,6 +36,8 @@ class Row(Body):
     dropped: Count = 0
     refused: Count = 0
     refusal: str | None = None
+    code: Digest | None = None
+    certificate: str | None = None
 
 
 class Clients(Body):

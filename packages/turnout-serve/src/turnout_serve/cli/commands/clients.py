@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.cli.command import argument, command, options
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, counted
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
 
 _MOST = 10_000_000  # clients of a server
+
+_STATES = {"there": "connected", "at work": "working"}
+"""Words for people, by those of the protocol."""
+
+_OPTIONAL = ("code", "certificate")
 
 Request = tuple[str, str, dict[str, Any] | None]
 """Method, path and body of a request of an administrator."""
@@ -138,37 +143,55 @@ def shown(answer: dict[str, Any], codes: Sequence[str] = ()) -> Table | Text:
         codes: one-time codes that are known here; the server knows only hashes of them.
     """
     if "clients" in answer:
-        return _table(answer["clients"], answer["version"])
+        return _table(answer["clients"], answer["version"], codes)
     if isinstance(drawn := answer.get("codes"), list):
         return Text("\n".join(printable(code, 100) for code in drawn))
     if "withdrawn" in answer:
-        return Text(f"{answer['withdrawn']} codes were withdrawn; {answer['unused']} are unused")
+        return Text(f"{counted(answer['withdrawn'], 'code')} withdrawn; {answer['unused']} unused")
     if "unused" in answer:
-        hashes = set(answer.get("free", ()))
-        free = [printable(code, 100) for code in codes if hashlib.sha256(code.encode()).hexdigest() in hashes]
+        hashes, known = set(answer.get("free", ())), _by_hash(codes)
+        free = [code for digest, code in known.items() if digest in hashes]
         others = answer["unused"] - len(free)
         lines = [f"codes: {answer['unused']} unused, {answer['used']} used", *free]
         if codes and others:
             lines.append(f"and {others} others, which `codes add` printed when it drew them")
         return Text("\n".join(lines))
-    return Text(f"client {answer['client']}: {printable(answer['state'], 20)}")
+    return Text(f"client {answer['client']}: {printable(_STATES.get(answer['state'], answer['state']), 20)}")
 
 
-def _table(rows: Sequence[dict[str, Any]], steps: int) -> Table:
-    """Return the list of clients as a table."""
-    title = f"{len(rows)} clients, {steps} steps"
-    columns = ("client", "name", "state", "seen", "reports", "share of steps", "dropped", "unusable", "refused")
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        state = row["state"] if row["reason"] is None or row["state"] == "removed" else f"banned: {row['reason']}"
-        seen = "" if row["seen"] is None else f"{_duration(row['seen'])} ago"
-        name, state = printable(row["name"], 100), printable(state, 100)
-        reports, share, unusable = f"{row['reports']:,}", f"{row['participation']:.1%}", f"{row.get('unusable', 0):,}"
-        dropped, refused = f"{row.get('dropped', 0):,}", f"{row.get('refused', 0):,}"
-        if row.get("refusal"):
-            refused += f": {printable(row['refusal'], 100)}"
-        table.add_row(str(row["client"]), name, state, seen, reports, share, dropped, unusable, refused)
+def _by_hash(codes: Sequence[str]) -> dict[str, str]:
+    """Return codes that can be printed by their SHA-256, by which the server knows them."""
+    return {hashlib.sha256(code.encode()).hexdigest(): printable(code, 100) for code in codes}
+
+
+def _table(rows: Sequence[dict[str, Any]], steps: int, codes: Sequence[str]) -> Table:
+    """Return the list of clients as a table, whose columns of codes and certificates are left out where there are none."""
+    known = _by_hash(codes)
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "client": lambda row: str(row["client"]),
+        "name": lambda row: row["name"],
+        "code": lambda row: known.get(row["code"], f"SHA-256 {row['code'][:8]}...") if row.get("code") else "",
+        "certificate": lambda row: row.get("certificate") or "",
+        "state": _state,
+        "seen": lambda row: "" if row["seen"] is None else f"{_duration(row['seen'])} ago",
+        "reports": lambda row: f"{row['reports']:,}",
+        "share of steps": lambda row: f"{row['participation']:.1%}",
+        "dropped": lambda row: f"{row.get('dropped', 0):,}",
+        "unusable": lambda row: f"{row.get('unusable', 0):,}",
+        "refused": lambda row: f"{row.get('refused', 0):,}" + (f": {row['refusal']}" if row.get("refusal") else ""),
+    }
+    cells = {title: [printable(cell(row), 100) for row in rows] for title, cell in columns.items()}
+    shown = {title: column for title, column in cells.items() if title not in _OPTIONAL or any(column)}
+    table = Table(*shown, title=f"{counted(len(rows), 'client')}, {counted(steps, 'step')}", title_justify="left")
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     return table
+
+
+def _state(row: dict[str, Any]) -> str:
+    """Return the state of a client in plain words, with the reason of a ban."""
+    banned = row["reason"] is not None and row["state"] != "removed"
+    return f"banned: {row['reason']}" if banned else _STATES.get(row["state"], row["state"])
 
 
 def _duration(seconds: float) -> str:

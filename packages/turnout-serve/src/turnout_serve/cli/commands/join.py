@@ -207,7 +207,7 @@ def _take_part(client: Client, connection: Connection, computer: Computer, optio
 
     def notice(action: object) -> None:
         if isinstance(action, Work):
-            say("at work")
+            say("working")
         elif isinstance(action, Call) and action.method == "PUT" and client.state.pending is not None:
             task = client.state.pending.task  # tasks have numbers, while the count of reports skips dropped ones
             say(f"sending the report on task {task.task} ({task.phase}, version {task.version})")

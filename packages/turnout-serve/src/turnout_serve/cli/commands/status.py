@@ -26,6 +26,8 @@ _TITLES = {
     "staleness": "mean staleness (steps)",
     "influence": "influence (fair share = 1)",
 }
+DROPPED = {"died": "given up by the client, or refused", "left": "disconnected", "unsummed": "in no secure sum"}
+"""Words for people, by the reasons of the protocol for which tasks end without being used."""
 SHOWN = {0: "min", 1: "10 %", 5: "median", 9: "90 %", 10: "max"}
 """The deciles in `participation_table`."""
 
@@ -117,7 +119,7 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps", f"{figures['version']} of {figures['rounds']}"),
         ("clients", f"{figures['enrolled']} enrolled, {figures['there']} connected, {figures['at_work']} working"),
     ]
-    rows += [(f"dropped: {reason}", str(number)) for reason, number in figures["dropped"].items()]
+    rows += [(f"dropped: {DROPPED.get(why, why)}", str(number)) for why, number in figures["dropped"].items()]
     rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
     if (unusual := figures.get("unusual")) is not None:
         norm = "infinite" if unusual["norm"] is None else f"{unusual['norm']:.3g}"
@@ -125,7 +127,11 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if (sums := figures.get("sums")) is not None:
         rows.append(("secure sums", f"{sums['opened']} of {sums['steps']} opened"))
     rows += _privacy(figures.get("privacy"))
-    rows += [(name.replace("_", " "), f"{points[-1][1]}") for name, points in figures["curves"].items() if points]
+    last = {name: points[-1][1] for name, points in figures["curves"].items() if points}
+    rows += [
+        (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
+        for name, value in last.items()
+    ]
     if (evaluation := figures.get("evaluation")) is not None:
         answered = f"{evaluation['answered']} of {evaluation['asked']} answered at {evaluation['version']}"
         rows.append(("evaluation", answered))

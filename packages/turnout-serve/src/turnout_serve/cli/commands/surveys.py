@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.cli.command import argument, command, option, options
+from turnout.cli.console import say
 from turnout.core.checks import refuse
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from turnout_serve.client.administrator import Administrator
 
 _MOST = 20  # numbers of a figure that are printed
+_PATIENCE = 3.0  # seconds until a notice says what an evaluation or query waits for
 
 
 @options
@@ -96,9 +98,20 @@ def outcome(administrator: Administrator, body: Mapping[str, Any], pause: float 
     from turnout_serve.wire.admin_bodies import SurveyNumber, SurveyState
 
     number = administrator.ask(SurveyNumber, "POST", "/v1/admin/surveys", body)["survey"]
+    begun, told = time.monotonic(), False
     while (survey := administrator.ask(SurveyState, "GET", f"/v1/admin/surveys/{int(number)}"))["state"] == "open":
+        if not told and time.monotonic() - begun > _PATIENCE:
+            say(_waiting(survey))
+            told = True
         time.sleep(pause)
     return survey
+
+
+def _waiting(survey: Mapping[str, Any]) -> str:
+    """Return what an open evaluation or query waits for."""
+    if not survey["asked"]:
+        return "no client is connected: the server asks those that connect within ten minutes, or within --seconds"
+    return f"{survey['answered']} of {survey['asked']} clients have answered so far: waiting for the others"
 
 
 def shown(survey: Mapping[str, Any]) -> Group:

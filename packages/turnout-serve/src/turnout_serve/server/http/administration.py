@@ -44,7 +44,8 @@ class Administration:
         """List clients, a thousand at a time."""
         service = self._service
         behind = min(first + MOST_CLIENTS, service.num_clients)
-        rows = [self._row(client, time.time()) for client in range(first, behind)]
+        codes, now = service.enrollment.used_codes(), time.time()
+        rows = [{**self._row(client, now), "code": codes.get(client)} for client in range(first, behind)]
         following = behind if behind < service.num_clients else None
         return JSONResponse({"clients": rows, "next": following, "version": service.writer.figures.version})
 
@@ -66,6 +67,7 @@ class Administration:
             "dropped": 0 if service.driver.ledger is None else service.driver.ledger.lost[client],
             "refused": refused,
             "refusal": why or None,
+            "certificate": service.certificates.get(client),
         }
 
     @route(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -13,15 +12,13 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError
 from turnout_serve.server.http.endpoints import answer, written
-from turnout_serve.server.http.requests import Gate
+from turnout_serve.server.http.requests import Gate, tell_refusal
 from turnout_serve.server.http.routes import route
 from turnout_serve.server.http.task_routes import links_of
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import bodies
 from turnout_serve.wire.data_shape import DataShape
-
-log = logging.getLogger("turnout.http")
 
 
 class LongPolls:
@@ -101,9 +98,8 @@ class ClientRoutes:
         if verdict.status != 201:
             self._gate.no_newcomer(network)
         if verdict.status >= 400:
-            host = request.client.host if request.client else ""
-            facts = {"address": host, "client_name": body.name or "", "reason": verdict.body["reason"]}
-            log.warning("enrollment refused", extra=facts)
+            who = self._service.known(token) or {"client_name": body.name or ""}
+            tell_refusal("enrollment refused", request, verdict.body["reason"], who)
         return answer(verdict)
 
     @route(

@@ -6,6 +6,18 @@ import ssl
 from asyncio import sslproto
 from typing import Any
 
+from turnout.core.display import printable
+
+CERTIFICATE = "client_certificate"
+"""Field of a request's scope with the subject of the client's certificate, if the server requires one."""
+
+
+def subject_of(transport: Any) -> str | None:
+    """Return the subject of the certificate of a connection's client, such as ``CN=Ward 4``; None without one."""
+    parts = [pair for part in (transport.get_extra_info("peercert") or {}).get("subject", ()) for pair in part]
+    named = [text for name, text in parts if name == "commonName"] or [text for _, text in parts]
+    return printable(", ".join(named), 100) if named else None
+
 
 class Handshake(sslproto.SSLProtocol):
     """TLS of one connection, which counts as open from its first packet on.

@@ -9,11 +9,12 @@ import hmac
 import logging
 import re
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from turnout_serve.server.enrollment import UNKNOWN, hashed
+from turnout_serve.server.http.handshake import CERTIFICATE
 from turnout_serve.server.http.limits import RateLimit, network_of
 from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.options import Options
@@ -59,12 +60,12 @@ class Strangers:
             )
         return token
 
-    def administrator(self, request: Request, client_of: Callable[[str], int | None] = lambda _: None) -> None:
+    def administrator(self, request: Request, known: Callable[[str], dict[str, Any]] = lambda _: {}) -> None:
         """Admit the administrator.
 
         Args:
             request: request of the sender.
-            client_of: finds the client of a token.
+            known: finds the client of a token; see `turnout_serve.server.service.Service.known`.
 
         Raises:
             Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
@@ -73,9 +74,9 @@ class Strangers:
         if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
             return
         self.count(request)
-        client = client_of(token)
-        _tell_failure(request, "not the administrator's token", client)
-        if client is not None:
+        client = known(token)
+        tell_refusal("authentication failed", request, "not the administrator's token", client)
+        if client:
             raise Refused(403, "this takes the administrator's token, not a client's")
         raise Refused(401, "this is not the administrator's token")
 
@@ -119,17 +120,23 @@ class Gate:
         Raises:
             Refused: if a token is unknown, or there are too many requests.
         """
-        client = self._service.client_of(self.strangers.token(request))
-        if client is None:
+        token = self.strangers.token(request)
+        try:
+            client = self._service.client_of(token)
+            if client is None:
+                raise Refused(401, UNKNOWN)
+        except Refused as refused:
             self.strangers.count(request)
-            _tell_failure(request, "unknown token")
-            raise Refused(401, UNKNOWN)
+            tell_refusal("authentication failed", request, str(refused), self._service.known(token))
+            raise
         _slow_down(self._limit, client)
+        if (subject := request.scope.get(CERTIFICATE)) is not None:
+            self._service.certificates[client] = subject
         return client
 
     def administrator(self, request: Request) -> None:
         """Admit the administrator; see `Strangers.administrator`."""
-        self.strangers.administrator(request, self._service.client_of)
+        self.strangers.administrator(request, self._service.known)
 
     def newcomer(self, request: Request, token: str) -> str | None:
         """Count an enrollment for the network of its sender, and return that; None where it is not counted.
@@ -153,10 +160,10 @@ class Gate:
         self._newcomers.give_back(network)
 
 
-def _tell_failure(request: Request, reason: str, client: int | None = None) -> None:
-    """Log a request with a token that does not authenticate its sender; their rate is limited by address."""
-    facts = {"address": request.client.host if request.client else "", "route": request.url.path, "reason": reason}
-    log.warning("authentication failed", extra=facts | ({} if client is None else {"client": client}))
+def tell_refusal(what: str, request: Request, reason: str, client: dict[str, Any]) -> None:
+    """Log a request whose token does not admit its sender, with the client if it is known; their rate is limited."""
+    host = request.client.host if request.client else ""
+    log.warning(what, extra={"address": host, "route": request.url.path, **client, "reason": reason})
 
 
 async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyBody:

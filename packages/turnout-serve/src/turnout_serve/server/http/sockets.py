@@ -8,7 +8,7 @@ import json
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -18,7 +18,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from turnout.core import signals
-from turnout_serve.server.http.handshake import Handshake
+from turnout.core.checks import ConfigurationError
+from turnout_serve.server.http.handshake import CERTIFICATE, Handshake, subject_of
 from turnout_serve.server.http.limits import Limits, Peers, network_of
 from turnout_serve.server.http.proxies import Networks, Proxies
 
@@ -35,21 +36,41 @@ log = logging.getLogger("turnout.server")
 class PlainUvicorn(uvicorn.Server):
     """uvicorn that counts connections before their TLS handshake, and handles signals in the main thread only.
 
+    Args:
+        config: configuration of uvicorn, without TLS.
+        tls: reads the certificate and its key; it returns None without one.
+
     Attributes:
         has_reloaded: True once SIGHUP has had the certificate read again.
     """
 
-    has_reloaded = False
-    _context: ssl.SSLContext | None = None
+    def __init__(self, config: uvicorn.Config, tls: Callable[[], ssl.SSLContext | None]) -> None:
+        super().__init__(config)
+        self._read, self._context = tls, tls()
+        self.has_reloaded = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen without TLS, which each connection starts itself; see `Handshake`."""
+        """Listen without TLS, which each connection starts itself; see `Handshake`.
+
+        Raises:
+            ConfigurationError: if the server cannot listen at its address.
+        """
         config: Any = self.config
-        context, config.ssl, http = config.ssl, None, config.http_protocol_class
-        self._context = context
-        if context is not None:
-            config.http_protocol_class = lambda **options: Handshake(http(**options), context)
-        await super().startup(sockets)
+        http = config.http_protocol_class
+        if self._context is not None:
+            config.http_protocol_class = lambda **options: self._handshake(http(**options))
+        try:
+            await super().startup(sockets)
+        except SystemExit as ended:  # with which uvicorn ends the process
+            raise ConfigurationError(
+                f"host and port: the server cannot listen at {config.host}:{config.port} ({ended.__context__}): stop the "
+                "program that does, or give another --host or --port"
+            ) from None
+
+    def _handshake(self, http: Any) -> Handshake:
+        """Return the TLS of a new connection, with the certificate that was read last."""
+        assert self._context is not None
+        return Handshake(http, self._context)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -57,24 +78,21 @@ class PlainUvicorn(uvicorn.Server):
 
         def handle(number: int) -> None:
             if number == signals.HANGUP and self._context is not None:
-                self._reload(self._context)
+                self._reload()
             else:
                 self.handle_exit(number, None)
 
         with signals.handled(handle):
             yield
 
-    def _reload(self, context: ssl.SSLContext) -> None:
+    def _reload(self) -> None:
         """Read the certificate and the key again, for later connections; where they do not fit, the earlier ones stay."""
-        certificate, key = self.config.ssl_certfile, self.config.ssl_keyfile
-        assert certificate is not None
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
+            self._context = self._read()
+        except ConfigurationError as error:
             log.error("the certificate cannot be used, and the earlier one stays", extra={"reason": str(error)})
             return
-        log.info("certificate reloaded", extra={"file": str(certificate)})
+        log.info("certificate reloaded")
         self.has_reloaded = True
 
 
@@ -105,7 +123,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._framing = self._received = self._body = 0  # bytes: beside bodies, of this body, of bodies in this slice
         self._in_head, self._whole, self._fault = True, True, (400, "this is no HTTP request")
-        self._network = self.network(transport)
+        self._network, self._subject = self.network(transport), subject_of(transport)
         if not self.peers.admit(self, self._network):
             self._fault = 429, "too many connections are open, of all clients or of this address: try again later"
             self.send_400_response("")
@@ -166,6 +184,8 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError
         self._stop("head")
         self._in_head = False
+        if self._subject is not None:
+            self.scope[CERTIFICATE] = self._subject  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         if len(self.pipeline) > _PIPELINED:
             self.transport.abort()

@@ -108,7 +108,17 @@ class TaskRoutes:
         assert assignment is not None
         if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
-        expected = self._service.driver.setting.expected(assignment)
+        try:
+            return await self._taken(request, client, assignment, digest)
+        except Refused as refused:
+            if refused.verdict.status == 413:
+                who = self._service.driver.roster.named(client)
+                log.warning("report refused", extra=who | {"task": task, "reason": str(refused)})
+            raise
+
+    async def _taken(self, request: Request, client: int, assignment: Assignment, digest: str) -> Response:
+        """Receive and check a report on an open task, and return the answer once it is in the journal."""
+        task, expected = assignment.task, self._service.driver.setting.expected(assignment)
         async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
             try:
                 sizes = await check(expected, file, client, assignment, self._large, self._service.usual)

@@ -20,7 +20,7 @@ from turnout_serve.wire.administrator import CHANGES
 
 log = logging.getLogger("turnout.server")
 
-_LOGGED = {"ban": "client banned", "unban": "client unbanned", "remove": "client removed", "name": "client named"}
+_LOGGED = {"ban": "client banned", "unban": "client unbanned", "name": "client named"}
 
 
 class Handler(Protocol):
@@ -90,8 +90,13 @@ class EntryHandler:
 
     def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
         """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
-        version = self._driver.version
+        version, removed = (
+            self._driver.version,
+            self._driver.roster.named(entry.sender) if entry.kind == "remove" else {},
+        )
         effects = self._driver.apply(entry)
+        if removed:
+            log.info("client removed", extra=removed)
         _tell(self._driver, entry, effects, version)
         self._outcomes.add(effects.outcomes)
         self._timeouts.update(effects)
@@ -151,23 +156,19 @@ def _tell(driver: Driver, entry: Entry, effects: Effects, version: int) -> None:
     text = str(entry.data.get("text", ""))
     match entry.kind:
         case "enrol":
-            log.info("client enrolled", extra=_who(driver, entry.sender))
+            log.info("client enrolled", extra=driver.roster.named(entry.sender))
         case kind if kind in _LOGGED:
-            log.info(_LOGGED[kind], extra=_who(driver, entry.sender) | ({"reason": text} if kind == "ban" else {}))
+            log.info(
+                _LOGGED[kind], extra=driver.roster.named(entry.sender) | ({"reason": text} if kind == "ban" else {})
+            )
         case "fail" if "refused" in entry.data:
             reason = {"task": entry.task, "reason": entry.data["refused"]}
-            log.warning("report refused", extra=_who(driver, entry.sender) | reason)
+            log.warning("report refused", extra=driver.roster.named(entry.sender) | reason)
     for outcome in effects.outcomes:
         if outcome.outcome in ("taken", OVER) or (outcome.task == entry.task and "refused" in entry.data):
             continue
         what = "answer not given" if outcome.task >= FIRST_TASK else "task dropped"
-        log.info(what, extra=_who(driver, outcome.client) | {"task": outcome.task, "reason": outcome.outcome})
+        log.info(what, extra=driver.roster.named(outcome.client) | {"task": outcome.task, "reason": outcome.outcome})
     if driver.version > version:
         run = driver.run
         log.info("server step", extra={"step": driver.version, "reports": 0 if run is None else len(run.used)})
-
-
-def _who(driver: Driver, client: int) -> dict[str, Any]:
-    """Return the number and the name of a client."""
-    name = driver.roster.names.get(client, "")
-    return {"client": client} | ({"client_name": name} if name else {})

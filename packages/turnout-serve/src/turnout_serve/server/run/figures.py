@@ -51,7 +51,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         driver: the run.
         previous: an earlier snapshot, whose figures of clients are used again until they are due.
     """
-    run, ledger = driver.run, driver.ledger
+    ledger = driver.ledger
     contributions, counted, heard = (
         ({}, 0, {}) if previous is None else (previous.contributions, previous.counted, previous.status["heard"])
     )
@@ -60,7 +60,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         heard = summary(contributions, counted, Published(driver.setting.algorithm))
     status = {
         "version": driver.version,
-        "state": "over" if driver.over else "waiting for clients" if run is None or run.is_held else "training",
+        "state": _state(driver),
         "at_work": len(driver.tasks.clients()),
         "journal": driver.applied,
         "barred": {str(client): reason for client, reason in driver.barred.items()},
@@ -71,6 +71,14 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
     none = {"dropped": {}, "curves": {}, "evaluation": None, "sums": None, "unusual": None}
     status |= none if ledger is None else _recorded(ledger)
     return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted)
+
+
+def _state(driver: Driver) -> str:
+    """Return what the run does, in words for the status."""
+    run = driver.run
+    if run is not None and run.over is not None:
+        return "over" if driver.over else "waiting for answers of clients"
+    return "waiting for clients" if run is None or run.is_held else "training"
 
 
 def _recorded(ledger: Ledger) -> dict[str, Any]:

@@ -43,6 +43,11 @@ class Roster:
         if self.num_clients > len(self._present):
             self._present = np.concatenate([self._present, np.zeros_like(self._present)])
 
+    def named(self, client: int) -> dict[str, Any]:
+        """Return the number and the name of a client, for the log."""
+        name = self.names.get(client, "")
+        return {"client": client} | ({"client_name": name} if name else {})
+
     def set_presence(self, client: int, present: bool) -> None:
         """Make a client present or absent."""
         self._present[client] = present
