@@ -10,7 +10,7 @@ from turnout.core.checks import TurnoutError, check_plain
 from turnout_serve.client.calls import Call
 from turnout_serve.client.connection import Connection
 from turnout_serve.client.exchange import send
-from turnout_serve.wire.body import Body
+from turnout_serve.wire.edge import Body
 
 _DEPTH = 6  # levels of nesting of an answer: figures of a survey are lists of lists
 

@@ -19,9 +19,8 @@ from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned, hashed
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.events import Event, Kind
-from turnout_serve.server.journal.handler import EntryHandler
+from turnout_serve.server.journal.handler import EntryHandler, Outcomes, answer_after, state_after
 from turnout_serve.server.journal.journal_writer import JournalWriter
-from turnout_serve.server.journal.outcomes import Outcomes, answer_after, state_after
 from turnout_serve.server.journal.timeouts import Timeouts
 from turnout_serve.server.leases import RunClock
 from turnout_serve.server.options import Options

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from turnout.record.contents import Finite
 from turnout_serve.wire.administrator import MOST_CODES, Change
-from turnout_serve.wire.body import Body
-from turnout_serve.wire.edge import WHOLE, Count, Digest, Printable, Share
+from turnout_serve.wire.edge import WHOLE, Body, Count, Digest, Printable, Share
 
 SurveyPhase = Literal["evaluate", "query"]
 """That of `turnout.protocol.survey`, which needs PyTorch."""

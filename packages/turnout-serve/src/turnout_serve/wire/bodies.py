@@ -13,9 +13,8 @@ from pydantic import AfterValidator, Field, RootModel, model_validator
 from turnout.core.checks import TurnoutError
 from turnout.record.contents import Finite
 from turnout_serve.wire.assignment import Assignment
-from turnout_serve.wire.body import Body
 from turnout_serve.wire.data_shape import DataShape, within_limits
-from turnout_serve.wire.edge import BIG, WHOLE, Count, Digest, Printable
+from turnout_serve.wire.edge import BIG, WHOLE, Body, Count, Digest, Printable
 from turnout_serve.wire.format import PROTOCOL
 
 _MAX_NUMBERS = 1 << 28  # of an example

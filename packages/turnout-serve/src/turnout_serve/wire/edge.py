@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from turnout.core.checks import TurnoutError, check_plain, wrong_field
 from turnout.record.contents import Finite
@@ -130,3 +130,19 @@ def _float(digits: str) -> float:
 
 def _constant(name: str) -> Any:
     raise Malformed(f"the body holds {name}, which is no JSON")
+
+
+class Body(BaseModel):
+    """A JSON object."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def read(cls, fields: Any) -> Self:
+        """Validate a parsed body.
+
+        Raises:
+            Malformed: if a field is missing or wrong.
+            OtherProtocol: if the enrollment is by another version of the protocol (`turnout_serve.wire.bodies`).
+        """
+        return read(cls.model_validate, fields)
