@@ -18,7 +18,7 @@ from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, Surve
 from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned, hashed
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
-from turnout_serve.server.journal.events import Event, Kind
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.handler import EntryHandler, Outcomes, answer_after, state_after
 from turnout_serve.server.journal.journal_writer import JournalWriter
 from turnout_serve.server.journal.timeouts import Timeouts
@@ -104,15 +104,6 @@ class Service:
     def num_clients(self) -> int:
         """Number of clients that ever enrolled."""
         return len(self.enrollment)
-
-    @property
-    def num_present(self) -> int:
-        """Number of clients that are present."""
-        return len(self.timeouts.presence)
-
-    def change(self, kind: Kind, client: int, text: str) -> Future[Verdict]:
-        """Name, ban, unban or remove a client."""
-        return self.writer.put(Event(kind, client, data={"text": text}))
 
     def change_codes(self, data: dict[str, Any]) -> Future[Verdict]:
         """Add one-time codes (``add``, their hashes), or withdraw one or all (``withdraw``, a hash or None)."""

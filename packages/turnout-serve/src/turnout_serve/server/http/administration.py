@@ -13,6 +13,7 @@ from turnout.evaluation.queries import Question
 from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.endpoints import answer, written
 from turnout_serve.server.http.routes import route
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.handler import standing
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
@@ -89,7 +90,9 @@ class Administration:
             raise Refused(409, f"client {client} was removed")
         if body.change == "ban" and not body.text:
             raise Refused(400, "a ban needs a reason, which the client is told: give it as text")
-        return answer(await written(self._service.change(body.change, client, body.text or "")))
+        return answer(
+            await written(self._service.writer.put(Event(body.change, client, data={"text": body.text or ""})))
+        )
 
     @route(
         "GET",

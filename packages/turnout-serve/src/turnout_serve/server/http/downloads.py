@@ -23,10 +23,7 @@ _FILE = {
     304: ("", "The client has this file already, as its header `If-None-Match` says."),
     416: ("", "The file ends before the range begins."),
 }
-_RANGE = {
-    "range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False),
-    "if-range": (r'^"[0-9a-f]{64}"$', False),
-}
+_RANGE = {"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False), "if-range": (r'^"[0-9a-f]{64}"$', False)}
 _PIECE = 64 * 1024  # bytes that a client has to read within `Limits.write_seconds`
 
 
@@ -71,11 +68,7 @@ class ModelRoutes:
 
 def download(request: Request, path: Path, digest: str) -> Response:
     """Return the answer to a request for an immutable file, which honors Range, If-Range and If-None-Match."""
-    headers = {
-        "etag": f'"{digest}"',
-        "cache-control": "public, max-age=31536000, immutable",
-        "accept-ranges": "bytes",
-    }
+    headers = {"etag": f'"{digest}"', "cache-control": "public, max-age=31536000, immutable", "accept-ranges": "bytes"}
     if f'"{digest}"' in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     size = path.stat().st_size

@@ -30,10 +30,7 @@ _TOKEN = {
     401: "The token is missing, or nobody is enrolled with it.",
     403: "An administrator has banned the client; `reason` says why.",
 }
-_ADMINISTRATOR = {
-    401: "The token is missing, or is not the administrator's.",
-    403: "The token is a client's.",
-}
+_ADMINISTRATOR = {401: "The token is missing, or is not the administrator's.", 403: "The token is a client's."}
 _ACCESS: Mapping[Sender, Answers] = {
     "anyone": {},
     "newcomer": _TOKEN,

@@ -46,8 +46,8 @@ class PlainUvicorn(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, tls: Callable[[], ssl.SSLContext | None]) -> None:
         super().__init__(config)
-        self._read, self._context = tls, tls()
-        self.has_reloaded = False
+        self._read, self.has_reloaded = tls, False
+        self._context: Any = tls()  # replaced where the certificate is read again
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen without TLS, which each connection starts itself; see `Handshake`.
@@ -58,7 +58,7 @@ class PlainUvicorn(uvicorn.Server):
         config: Any = self.config
         http = config.http_protocol_class
         if self._context is not None:
-            config.http_protocol_class = lambda **options: self._handshake(http(**options))
+            config.http_protocol_class = lambda **options: Handshake(http(**options), self._context)
         try:
             await super().startup(sockets)
         except SystemExit as ended:  # with which uvicorn ends the process
@@ -66,11 +66,6 @@ class PlainUvicorn(uvicorn.Server):
                 f"host and port: the server cannot listen at {config.host}:{config.port} ({ended.__context__}): stop the "
                 "program that does, or give another --host or --port"
             ) from None
-
-    def _handshake(self, http: Any) -> Handshake:
-        """Return the TLS of a new connection, with the certificate that was read last."""
-        assert self._context is not None
-        return Handshake(http, self._context)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

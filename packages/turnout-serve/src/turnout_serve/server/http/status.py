@@ -36,7 +36,7 @@ def status(service: Service, num_waiting: int, counts: Mapping[int, int]) -> Sta
         rounds=setting.rounds,
         needed=service.min_clients,
         enrolled=service.num_clients,
-        there=service.num_present,
+        there=len(service.timeouts.presence),
         waiting=num_waiting,
         healthy=writer.healthy and not writer.stopping,
         seconds=round(service.clock(), 3),

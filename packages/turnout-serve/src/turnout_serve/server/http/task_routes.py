@@ -66,10 +66,7 @@ class TaskRoutes:
         return answer(self._service.heartbeat(client, task))
 
     @route(
-        "POST",
-        "/v1/tasks/{task}/fail",
-        {200: (bodies.Nothing, "The task has ended."), **_NO_TASK},
-        body=bodies.Fail,
+        "POST", "/v1/tasks/{task}/fail", {200: (bodies.Nothing, "The task has ended."), **_NO_TASK}, body=bodies.Fail
     )
     async def fail(self, client: int, task: int, body: bodies.Fail) -> Response:
         """Give a task up."""

@@ -33,11 +33,7 @@ log = logging.getLogger("turnout.server")
 
 @contextmanager
 def opened(
-    folder: Path,
-    setting: RunSetting,
-    database: str | None = None,
-    objects: str | None = None,
-    min_clients: int = 1,
+    folder: Path, setting: RunSetting, database: str | None = None, objects: str | None = None, min_clients: int = 1
 ) -> Iterator[tuple[Driver, Entry | None]]:
     """Open the folder of a run; yield a driver after all entries of the journal, and the last entry.
 

@@ -93,10 +93,7 @@ class ExtraPhases:
         report, culprits, why = self._side(group).report(helpers)
         if report is None:
             attendance.opens = False
-            log.warning(
-                "a secure sum cannot be opened",
-                extra={"version": version, "reason": why},
-            )
+            log.warning("a secure sum cannot be opened", extra={"version": version, "reason": why})
         self._bar(culprits)
         return report
 
@@ -117,10 +114,7 @@ class ExtraPhases:
 
     def facts(self) -> dict[str, Any]:
         """Return the state as plain values."""
-        return {
-            "sum": self._messages.facts(),
-            "barred": {str(client): why for client, why in self.barred.items()},
-        }
+        return {"sum": self._messages.facts(), "barred": {str(client): why for client, why in self.barred.items()}}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore what `facts` returned."""

@@ -120,10 +120,7 @@ class Ledger:
         reports, state = stepped.reports, server.state
         figures = {"seconds": time - self.begun, "num_unused": self._unused, **staleness(stepped)}
         row = self.recorder.step(
-            server,
-            stepped,
-            figures,
-            lambda: self._setting.evaluate(state.version, state.params, server.shared()),
+            server, stepped, figures, lambda: self._setting.evaluate(state.version, state.params, server.shared())
         )
         self.begun, self._unused = time, 0
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))
