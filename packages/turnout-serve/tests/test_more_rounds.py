@@ -82,7 +82,7 @@ def test_finished_run_continues_with_more_rounds(world, tmp_path, name, with_che
 def test_clients_that_were_told_the_end_are_absent(world, tmp_path):
     """An evaluation that an administrator asks for afterwards does not wait for them."""
     deployed = world(RUN, homes=tmp_path).run()
-    assert deployed.host.service.num_present == 0
+    assert len(deployed.host.service.timeouts.presence) == 0
 
 
 def test_continued_run_equals_one_planned_with_all_rounds(world, tmp_path):

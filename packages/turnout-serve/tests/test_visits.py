@@ -73,7 +73,7 @@ def test_visits_without_effect_leave_no_row(world):
         visit(deployed, client)
     deployed.host.send("POST", "/v1/checkin", b"", auth(deployed, 0))  # back again: nothing has happened
     assert size(deployed)[1] == rows
-    assert deployed.host.service.num_present == 3
+    assert len(deployed.host.service.timeouts.presence) == 3
     for _ in range(2):
         deployed.homes[6].turn(deployed.host)
     found = [(entry.kind, entry.client) for entry in deployed.host.store.entries(rows)]

@@ -107,7 +107,7 @@ class Host:
 
     def _tick(self):
         """Begin the run no sooner than so many clients are there."""
-        begins = self.driver.run is not None or self.service.num_present >= self.first
+        begins = self.driver.run is not None or len(self.service.timeouts.presence) >= self.first
         self.service.writer.handler.tick() if begins else self.service.timeouts.expire()
 
     def send(self, method, path, body=b"", headers=None, cut=None):

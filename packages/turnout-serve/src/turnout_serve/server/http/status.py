@@ -7,10 +7,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from starlette.responses import HTMLResponse, Response
-
-from turnout_serve.server.http.endpoints import PAGE_HEADERS
-from turnout_serve.server.http.routes import route, routes_of
 from turnout_serve.server.run.figures import DECILES
 from turnout_serve.server.service import Service
 from turnout_serve.wire.bodies import Body
@@ -98,29 +94,3 @@ def _escaped(text: str) -> str:
 def page() -> str:
     """Return the HTML page, which requests the status itself."""
     return files("turnout_serve.server.http").joinpath("page.html").read_text(encoding="utf-8")
-
-
-_POLICY = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-src 'self'")
-
-
-class JoinPage:
-    """The endpoints of the page and of its JavaScript client."""
-
-    @route("GET", "/join", {200: ("text/html", "A page.")}, "anyone")
-    async def join(self) -> Response:
-        """Show a page that turns a browser into a client."""
-        return HTMLResponse(_file("join.html"), headers={**PAGE_HEADERS, "content-security-policy": _POLICY})
-
-    @route("GET", "/turnout.js", {200: ("text/javascript", "A module.")}, "anyone")
-    async def module(self) -> Response:
-        """Give the client for browsers and for Node."""
-        headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
-        return Response(_file("turnout.js"), headers=headers, media_type="text/javascript")
-
-
-@cache
-def _file(name: str) -> str:
-    return files("turnout_serve.client").joinpath("javascript", name).read_text(encoding="utf-8")
-
-
-PAGE_ROUTES = routes_of(JoinPage)
