@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from turnout import sweep
+from turnout.comparison import sharing
 from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.executors import executor_on
 from turnout.comparison.processes import _context
@@ -286,3 +287,9 @@ def test_silent_workers_are_not_shown(tmp_path: Path) -> None:
     assert [(host, update.done) for host, update in running(tmp_path)] == [("here", 3)]
     os.utime(path, (time.time() - 100, time.time() - 100))
     assert not list(running(tmp_path))
+
+
+def test_run_of_a_server_is_shown_with_its_public_address(tmp_path):
+    """The last line of the file in its folder; the first is that on the server's machine."""
+    (tmp_path / "address.txt").write_text("http://127.0.0.1:8470\nhttps://federation.example\n")
+    assert sharing._address(tmp_path) == "https://federation.example"

@@ -16,7 +16,9 @@ from typing import Any, cast
 
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
+from turnout.cli import app
 from turnout.core.checks import ConfigurationError
 from turnout_serve.client.calls import Answer
 from turnout_serve.client.connection import Connection
@@ -75,7 +77,7 @@ def test_folder_has_both_addresses_and_uses_the_one_that_answers(folder, tmp_pat
         assert "0 clients, 0 steps" in cli("clients", folder / "run")
         (folder / "run" / "address.txt").write_text(f"http://127.0.0.1:1\n{url}\n")  # as in a container
         assert tls or "0 clients, 0 steps" in cli("clients", folder / "run")
-    assert "refused" in cli("clients", folder / "run", code=1)
+    assert "no server answers there: is it running?" in cli("clients", folder / "run", code=1)
 
 
 def test_certificate_of_an_earlier_start_is_not_trusted(folder, tmp_path):
@@ -165,7 +167,9 @@ def test_list_of_clients_shows_the_codes_and_certificates_of_clients(folder, tmp
         assert "connected" in said or "working" in said
         token = ("--token", folder / "run" / "admin.token", "--ca", own["certificate"])
         elsewhere = url.replace("127.0.0.1", "localhost")
-        assert "needs one: --certificate FILE --key FILE" in cli("clients", folder / "run", code=2)
+        without = CliRunner().invoke(app, ["clients", str(folder / "run")])  # TLS 1.3 tells the client late, or never
+        assert without.exit_code in (1, 2)
+        assert "--certificate FILE --key FILE" in without.output
         assert "is for another name" in cli("clients", elsewhere, *token, *files, code=2)
         (row,) = json.loads(cli("clients", folder / "run", *files, "--json"))["clients"]
         assert row["code"] == hashlib.sha256(code.encode()).hexdigest()

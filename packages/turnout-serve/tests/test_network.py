@@ -146,8 +146,8 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
     trust = ("--ca", certificates / "ca.pem")
     with made.listening() as url:
         data = ("--data", "own.py:examples")
-        assert "there is no server at" in cli("join", url, *data, code=2)
-        assert "there is no server at" in cli("join", url, *data, *trust, code=2)
+        assert "does not trust the certificate of the server: give --ca FILE" in cli("join", url, *data, code=2)
+        assert "--certificate FILE --key FILE" in cli("join", url, *data, *trust, code=2)
         assert "one-time code" in cli("join", url, *data, *trust, *mine, "--state", "no", code=2)
         assert "has shape (8, 8), and the server's (64,)" in cli(
             "join", url, "--data", "own.py:square", *trust, *mine, code=2

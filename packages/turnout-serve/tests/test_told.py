@@ -243,3 +243,11 @@ def test_notices_are_lines_of_json_where_the_log_is(caplog, capsys):
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert told == [("INFO", "1,000 one-time codes"), ("WARNING", "no certificate")]
     assert capsys.readouterr().err == "going on\n"
+
+
+def test_client_of_another_protocol_is_told(world, heard):
+    deployed = world(RUN)
+    token = {"authorization": f"Bearer {'n' * 40}"}
+    assert deployed.host.send("POST", "/v1/enrol", b'{"protocol": 1}', token).status == 426
+    (line,) = lines(heard, "enrollment refused")
+    assert line["reason"] == "this server speaks protocol 2, the client 1: update it"

@@ -220,9 +220,9 @@ def _recorded(run: Path) -> int:
 
 
 def _address(run: Path) -> str:
-    """Return the address of the server of a run; empty for a run on this machine."""
+    """Return the last address of the server of a run, which is its public one if it has one; empty without a server."""
     path = run / "address.txt"
-    return printable(path.read_text("utf-8", "replace").strip(), 100) if path.is_file() else ""
+    return printable("".join(path.read_text("utf-8", "replace").split()[-1:]), 100) if path.is_file() else ""
 
 
 def running(folder: Path, but: str = "") -> Iterator[tuple[str, Update]]:

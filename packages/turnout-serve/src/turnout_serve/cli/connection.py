@@ -43,12 +43,6 @@ class LogOption:
 
     logs: str = option("Format of log messages.", "text|json", "text", "--log-format")
 
-    def check_log(self) -> None:
-        """Raise an error for an unknown format."""
-        from turnout.core.checks import known_name
-
-        known_name("form of the log", self.logs, ("text", "json"))
-
     def tell(self, text: str, style: str = "") -> None:
         """Write a notice to standard error, in the form of the log."""
         if self.logs == "json":
@@ -57,7 +51,13 @@ class LogOption:
             say(text, style)
 
     def write_log(self) -> None:
-        """Start writing log messages to standard error."""
+        """Start writing log messages to standard error.
+
+        Raises:
+            ConfigurationError: for an unknown format.
+        """
+        from turnout.core.checks import known_name
         from turnout_serve.cli.logs import log_to_stderr
 
+        known_name("form of the log", self.logs, ("text", "json"))
         log_to_stderr(self.logs)

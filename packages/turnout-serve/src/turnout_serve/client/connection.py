@@ -117,7 +117,9 @@ class Administrator:
         with self.connection.client() as http:
             answer = send(http, call)
         if answer.status not in (200, 201):
-            raise AdministrationFailed(f"{self.connection.url}: {answer.headers.get('error') or answer.reason}")
+            also = ", and does it need --certificate FILE --key FILE" if self.connection.wants_certificate else ""
+            silent = f"no server answers there: is it running{also}? ({answer.headers.get('error')})"
+            raise AdministrationFailed(f"{self.connection.url}: {answer.reason if answer.status else silent}")
         table = answer.table()
         try:
             check_plain(table, _DEPTH)

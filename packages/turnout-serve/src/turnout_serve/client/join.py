@@ -74,7 +74,7 @@ def _final_error(answer: Answer, connection: Connection, waited: float, patience
     """Return the error for a server that does not describe its run; None where another attempt is worthwhile."""
     why, url = _reason(answer), connection.url
     if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
-        return JoinError(f"there is no server at {url} without a certificate of this client: {why}")
+        return JoinError(f"{url} does not answer without a certificate: --certificate FILE --key FILE ({why})")
     if waited < patience:
         return None
     if patience:

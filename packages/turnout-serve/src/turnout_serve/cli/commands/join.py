@@ -112,7 +112,7 @@ def join(options: JoinOptions) -> None:
         inspect(options.inspect)
         return
     url, data = options.check()
-    options.check_log()
+    options.write_log()
     options.use_threads()
     connection = options.connection(url)
     from turnout_serve.cli.joining import clients_experiment
@@ -132,7 +132,6 @@ def join(options: JoinOptions) -> None:
         computer = Computer(experiment, str(run["engine"]))
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
         client = _client(options, state, computer, row, kinds, shape)
-        options.write_log()
         say(f"taking part in run {run['run']} ({run['algorithm']}); what is remembered is in {folder}")
         outcome = _take_part(client, connection, computer, options, folder)
     typer.echo(f"{printable(outcome)}: {client.done} reports were taken")

@@ -26,6 +26,5 @@ def serve(options: ServeOptions) -> None:
 
     keep_large_buffers(SERVER)  # smaller than for other commands, because a server is mostly idle
     known_name("enrolment", options.enrolment, ("open", "codes"))
-    options.check_log()
     options.use_threads()
     serve_clients(options)

@@ -212,6 +212,7 @@ async def respond(answering: Awaitable[Response], name: str) -> Response:
     except Malformed as malformed:
         return answer(Verdict(400, {"reason": str(malformed)}))
     except bodies.OtherProtocol as other:
+        log.warning("enrollment refused", extra={"reason": str(other)})
         return answer(Verdict(426, {"reason": str(other)}))
     except (StoreUnavailable, OSError) as error:
         log.error("unavailable", extra={"reason": str(error)})
