@@ -251,3 +251,13 @@ def test_client_of_another_protocol_is_told(world, heard):
     assert deployed.host.send("POST", "/v1/enrol", b'{"protocol": 1}', token).status == 426
     (line,) = lines(heard, "enrollment refused")
     assert line["reason"] == "this server speaks protocol 2, the client 1: update it"
+
+
+def test_state_of_a_run_that_is_over_and_still_asks_clients(world):
+    """It does not train any more, and is not over for clients that come to answer."""
+    deployed = world(RUN).run()
+    state = lambda: deployed.host.service.writer.figures.status["state"]  # noqa: E731
+    assert state() == "over"
+    deployed.host.service.survey("evaluate", seconds=60.0)
+    deployed.host.pump()
+    assert state() == "waiting for answers of clients"
