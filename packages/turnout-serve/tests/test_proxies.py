@@ -10,8 +10,7 @@ from turnout.core.checks import ConfigurationError
 from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http import sockets
 from turnout_serve.server.http.app import Http
-from turnout_serve.server.http.limits import Limits
-from turnout_serve.server.http.proxies import Networks, Proxies
+from turnout_serve.server.http.limits import Limits, Networks, Proxies
 from turnout_serve.server.options import Options
 
 from .test_hostile import RUN

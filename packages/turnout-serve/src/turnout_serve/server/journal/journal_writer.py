@@ -20,7 +20,7 @@ from turnout_serve.server.journal.checkpoints import Checkpoints, check_progress
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.journal.events import Event, EventQueue, UnwrittenVisits
-from turnout_serve.server.journal.handler import EntryHandler
+from turnout_serve.server.journal.handler import Handler
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.blame import PieceFailed
 from turnout_serve.server.run.figures import snapshot
@@ -54,7 +54,7 @@ class JournalWriter:
         stopping: True once the thread is to end when the queue is empty.
     """
 
-    handler: EntryHandler
+    handler: Handler
 
     def __init__(self, driver: Driver, last: Entry | None, options: Options, clock: Callable[[], float]) -> None:
         self.driver, self.store, self.clock = driver, driver.store, clock
@@ -241,7 +241,7 @@ def _intact(store: Store, events: list[Event]) -> list[Event]:
     return [event for event in events if event.file not in damaged]
 
 
-def _is_admitted(handler: EntryHandler, event: Event, codes: set[str]) -> bool:
+def _is_admitted(handler: Handler, event: Event, codes: set[str]) -> bool:
     """Return whether an event is to be written; one that raises is answered with the error."""
     try:
         return handler.admit(event, codes)
