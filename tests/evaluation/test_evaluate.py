@@ -10,11 +10,12 @@ from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import evaluate, thinned
 
 
-def scores_of(offsets, n=1203):
+def scores_of(offsets, n=1203, examples_per_call=500):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.9))
     x, y = torch.randn(n, 4), torch.randint(3, (n,))
     objective = Objective(module)
+    objective.examples_per_call = examples_per_call
     with torch.no_grad():
         outputs = module.eval()(x)
     loss = nn.functional.cross_entropy(outputs, y, reduction="none").double().numpy()
@@ -27,6 +28,13 @@ def test_every_example_is_scored_once_without_dropout():
     np.testing.assert_allclose(scores.loss, loss, rtol=1e-6)
     np.testing.assert_array_equal(scores.score, correct)
     assert scores.mean() == {"loss": pytest.approx(loss.mean(), rel=1e-6), "accuracy": correct.mean()}
+
+
+@pytest.mark.parametrize("number", [1, 700, 1203, 5000])
+def test_scores_do_not_depend_on_the_number_of_examples_per_call(number):
+    scores, loss, correct = scores_of([0, 700, 1203], examples_per_call=number)
+    np.testing.assert_allclose(scores.loss, loss, rtol=1e-6)
+    np.testing.assert_array_equal(scores.score, correct)
 
 
 def test_results_by_client():

@@ -14,7 +14,7 @@ from turnout.core.types import Report
 from turnout.data import shards
 from turnout.engine.objective import Objective
 from turnout.privacy.noise import GridNoise
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, workspace
 from turnout.simulation.metrics import Judge
 
 from .recipes import COVERING, LOCAL, RECIPES, SERVER, SOME, experiment
@@ -106,15 +106,19 @@ def test_further_synchronizations_of_a_server_step_are_detected(name, reads):
     assert not any(reads)
 
 
-def rounds(name, monkeypatch, local=LOCAL):
-    """Two rounds up to their records; what is looked at before the first is not looked at."""
+def simulation_of(name, monkeypatch, local=LOCAL):
+    """A simulation on a device without numbers; what is looked at before the first round is not looked at."""
     monkeypatch.setattr(configuration, "check_device", lambda _: None)  # which refuses a device without numbers
     monkeypatch.setattr(shards, "check_finite", lambda *_: None)
     monkeypatch.setattr(Objective, "check", lambda *_: None)
     monkeypatch.setattr(Judge, "check", lambda *_: None)
     monkeypatch.setattr(Simulation, "_try_figures", lambda *_: None)
-    run = experiment(name, local=local, device="meta", engine="vectorized")
-    simulation = Simulation(run)
+    return Simulation(experiment(name, local=local, device="meta", engine="vectorized"))
+
+
+def rounds(name, monkeypatch, local=LOCAL):
+    """Two rounds up to their records."""
+    simulation = simulation_of(name, monkeypatch, local)
     with NoCopyThatWaits():
         for _ in range(2):
             simulation.step()
@@ -124,6 +128,15 @@ def rounds(name, monkeypatch, local=LOCAL):
 def test_round_synchronizes_with_the_device_once(name, reads, monkeypatch):
     rounds(name, monkeypatch)
     assert len(reads) == 2
+
+
+def test_evaluation_has_as_many_examples_per_call_as_training_has_room_for(monkeypatch):
+    assert simulation_of("fedavg", monkeypatch).objective.examples_per_call == 8192
+    monkeypatch.setattr(workspace, "lanes_per_chunk", lambda *_: 300)
+    assert simulation_of("fedavg", monkeypatch).objective.examples_per_call == 300 * LOCAL.batch_size
+    monkeypatch.setattr(workspace, "lanes_per_chunk", lambda *_: 1)
+    assert simulation_of("fedavg", monkeypatch).objective.examples_per_call == 500
+    assert Simulation(experiment("fedavg")).objective.examples_per_call == 500
 
 
 def test_round_of_unequal_numbers_of_steps_synchronizes_once(reads, monkeypatch):

@@ -37,6 +37,7 @@ class Forward:
         initial: parameters of the module, ``[P]``.
         threads: threads that compute clients.
         choice: the engine in use, and the reason.
+        examples_per_call: number of examples in a forward pass of an evaluation.
 
     Raises:
         ConfigurationError: if the model has layers that cannot be trained here (BatchNorm, unkeyed randomness).
@@ -59,6 +60,7 @@ class Forward:
         self.use(self.choice)
         self.layout, self.initial = self.network.layout, self.network.initial
         self.threads = ClientThreads(None if self.device.type == "cpu" else 1)
+        self.examples_per_call = 500  # large enough for matrix products, small enough for a processor's cache
         self._images_last = self.device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in module.modules())
 
     @property

@@ -17,8 +17,6 @@ from turnout.engine.objective import Objective
 Watch = Callable[[int, int], None]
 """A function that receives how many clients of how many are done."""
 
-_BATCH = 500  # examples in a forward pass: large enough for matrix products, small enough for the cache
-
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -118,16 +116,17 @@ def evaluate(
         outputs: return outputs and targets as well.
         watch: receives the progress, in clients, before each batch; it may raise an error to stop.
     """
-    number, weights = len(shards.x), None if shards.weights is None else shards.weights.cpu().numpy()
+    batch, number = objective.examples_per_call, len(shards.x)
+    weights = None if shards.weights is None else shards.weights.cpu().numpy()
     if outputs:
-        *scores, values, targets = objective.judged(params, _batches(shards, slice(None), transforms, watch))
+        *scores, values, targets = objective.judged(params, _batches(shards, slice(None), batch, transforms, watch))
         loss, score = (column.cpu().numpy() for column in scores)
         return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, (values, targets))
-    share = collectives.share(-(-number // _BATCH))
-    rows = slice(share.start * _BATCH, min(share.stop * _BATCH, number))
+    share = collectives.share(-(-number // batch))
+    rows = slice(share.start * batch, min(share.stop * batch, number))
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
     if rows.start < rows.stop:
-        scores = torch.stack(objective.evaluate(params, _batches(shards, rows, transforms, watch)), dim=1)
+        scores = torch.stack(objective.evaluate(params, _batches(shards, rows, batch, transforms, watch)), dim=1)
     if collectives.world_size() > 1:
         index = torch.arange(rows.start, rows.start + len(scores), device=scores.device)
         scores = collectives.all_gather(scores, index, number)
@@ -136,12 +135,12 @@ def evaluate(
 
 
 def _batches(
-    shards: Shards, rows: slice, transforms: tuple[Transform, ...], watch: Watch | None
+    shards: Shards, rows: slice, batch: int, transforms: tuple[Transform, ...], watch: Watch | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield these rows in batches, with the transforms of evaluation."""
-    for i, (x, y) in enumerate(zip(shards.x[rows].split(_BATCH), shards.y[rows].split(_BATCH), strict=True)):
+    for i, (x, y) in enumerate(zip(shards.x[rows].split(batch), shards.y[rows].split(batch), strict=True)):
         if watch is not None:
-            watch(int(np.searchsorted(shards.offsets[1:], (rows.start or 0) + i * _BATCH, "right")), shards.num_clients)
+            watch(int(np.searchsorted(shards.offsets[1:], (rows.start or 0) + i * batch, "right")), shards.num_clients)
         yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
 

@@ -27,6 +27,9 @@ def ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore the progress of long work."""
 
 
+_MOST_EXAMPLES = 8192  # in a forward pass on a GPU, where an operation takes about the same time for few and for many
+
+
 @dataclass(eq=False)
 class Workspace:
     """A model, the clients' examples, and the number of clients that train side by side.
@@ -88,7 +91,11 @@ def _lanes(experiment: Configuration, space: Workspace) -> int:
     measures = bool(algorithm.measurements or algorithm.selection.measurements)
     first = space.clients(np.zeros(1, dtype=np.int64))
     x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures, data.num_classes)
-    return lanes_per_chunk(space.objective, x, y, memory_budget(space.objective.device, budget))
+    lanes = lanes_per_chunk(space.objective, x, y, memory_budget(space.objective.device, budget))
+    if space.objective.device.type != "cpu":  # in training, so many examples fit the budget
+        least = space.objective.examples_per_call
+        space.objective.examples_per_call = max(least, min(lanes * len(x), _MOST_EXAMPLES))
+    return lanes
 
 
 def _usual_cohorts(experiment: Configuration) -> set[int]:
