@@ -6,23 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral
+from typing import Annotated
 
 from torch import nn
 
 from turnout.base import PoolsExamples, TakesAll
 from turnout.base.algorithm import ALGORITHMS, Algorithm
-from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse, shown
+from turnout.core.checks import ConfigurationError, check_seed, count, refuse, shown
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.core.earlier_names import present
 from turnout.core.numerics import default_settings
 from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Count, Probability
 from turnout.data.federated import FederatedData
 from turnout.data.preparation import Preparation
 from turnout.data.source import Source
 from turnout.data.weights import ClassWeights, check_class_weights
-from turnout.engine.batch_norm import STATISTICS, Statistics, following
-from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
+from turnout.engine.batch_norm import Statistics, following
+from turnout.engine.choice import Engine, Precision
 from turnout.engine.loss import Loss, OfExamples, cross_entropy
 from turnout.engine.reading import has_one_label, metric_of
 from turnout.evaluation.appeal import AppealMetrics
@@ -73,11 +75,11 @@ class Configuration(ExplainsArguments):
     algorithm: Algorithm
     population: Population = field(default_factory=Population)
     pace: Pace = field(default_factory=Rounds)
-    rounds: int = 100
+    rounds: Count = 100
     seed: int = 0
-    evaluate_every: int = 10
-    evaluate_share: float = 0.0
-    evaluation_examples: int | None = None
+    evaluate_every: Count = 10
+    evaluate_share: Probability = 0.0
+    evaluation_examples: Count | None = None
     label_groups: tuple[tuple[int, ...], ...] | None = None
     appeal: AppealMetrics | None = None
     gradients: GradientMetrics | None = None
@@ -89,7 +91,7 @@ class Configuration(ExplainsArguments):
     precision: Precision = "full"
     statistics: Statistics = "own"
     device: str = "cpu"
-    memory_budget: int | None = None
+    memory_budget: Annotated[int, partial(count, least=1 << 20, instead="It is in bytes")] | None = None
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -107,7 +109,8 @@ class Configuration(ExplainsArguments):
             self._check_without_labels()
         if self.class_weights is not None:
             check_class_weights(self.class_weights, self.data.num_outputs if self.data.has_labels else None)
-        self._check_options()
+        check_seed(self.seed)
+        object.__setattr__(self, "engine", present(self.engine))
         if self.precision == "bf16" and (reason := self.algorithm.local.traits.refuses_bf16) is not None:
             raise ConfigurationError(f"precision='bf16': {reason}: leave precision out")
         check_pace(self.pace, self.algorithm)
@@ -204,21 +207,6 @@ class Configuration(ExplainsArguments):
                 )
         if not isinstance(self.record_weights, bool):
             raise refuse("record_weights", given=self.record_weights, needed="True or False")
-
-    def _check_options(self) -> None:
-        """Check the numbers and names among the options."""
-        count("rounds", self.rounds)
-        count("evaluate_every", self.evaluate_every)
-        if not is_finite(self.evaluate_share) or not 0.0 <= self.evaluate_share <= 1.0:
-            raise refuse("evaluate_share", given=self.evaluate_share, needed="a share of the clients, from 0 to 1")
-        check_seed(self.seed)
-        if self.evaluation_examples is not None:
-            count("evaluation_examples", self.evaluation_examples)
-        if self.memory_budget is not None:
-            count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
-        object.__setattr__(self, "engine", known_name("engine", present(self.engine), ENGINES))
-        known_name("precision", self.precision, PRECISIONS)
-        known_name("statistics", self.statistics, STATISTICS)
 
     def _choose_loss(self) -> None:
         """Use the loss of the model specification by default, and wrap a loss module as a function."""

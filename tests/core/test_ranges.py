@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.other_names import ExplainsArguments
-from turnout.core.ranges import Count, Decay, NotNegative, Positive, Probability, Whole
+from turnout.core.ranges import Count, Decay, NotNegative, Positive, Probability, Share, Whole
 from turnout.core.schedule import Halving, StepSize
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class Piece(ExplainsArguments):
     decay: Decay = 0.0
     lr: StepSize = 0.1
     path: Unknown | None = None
+    share: Share = 1.0
+    engine: Literal["vectorized", "one_by_one"] = "vectorized"
+    bits: Literal[2, 4, 8] | None = 4
+    weights: Literal["balanced"] | tuple[float, ...] = "balanced"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Derived(Piece):
         ("decay", 1.0, "a number >= 0 and < 1"),
         ("lr", 0.0, "a finite number > 0"),
         ("count", None, "a whole number >= 1"),
+        ("share", 0.0, "a number > 0 and <= 1"),
+        ("share", True, "a number > 0 and <= 1"),
+        ("engine", "one", "'vectorized' or 'one_by_one'"),
+        ("engine", None, "'vectorized' or 'one_by_one'"),
+        ("bits", 3, "2, 4 or 8"),
     ],
 )
 @pytest.mark.parametrize("piece", [Piece, Derived])
@@ -58,6 +67,7 @@ def test_values_out_of_range_are_refused(piece, name, value, needed):
 def test_values_in_range_are_accepted():
     made = Piece(1, 0, None, 0.0, 0.0, 0.0, Halving(0.1, start=0, every=1))
     assert made.positive is None
+    assert Piece(engine="vectorised", bits=None, weights=(0.5, 0.5)).bits is None  # type: ignore[arg-type]
     assert Piece(path="anything").path == "anything"  # pyright: ignore[reportArgumentType]
 
 

@@ -315,7 +315,7 @@ def test_color_options_are_validated() -> None:
         ColorJitter(hue=0.6)
     with pytest.raises(ConfigurationError, match=r"factor: got -2"):
         AdjustSharpness(-2)
-    with pytest.raises(ConfigurationError, match="bits: got 9, needed at most the 8"):
+    with pytest.raises(ConfigurationError, match="bits: got 9, needed a whole number of at most 8"):
         Posterize(9)
     with pytest.raises(ConfigurationError, match="bits: got -1"):
         Posterize(-1)

@@ -95,7 +95,11 @@ def test_file_and_rows_give_the_same_trace(tmp_path, suffix):
         (lambda: TimedTrace(((0, 5, 2**41),)), DataError, "needed seconds"),
         (lambda: TimedTrace(((4, 5, 6),), num_devices=4, drawn=True), DataError, "names device 4, and there are 4"),
         (lambda: TimedTrace(ROWS, drawn=True, seconds_per_round=0), ConfigurationError, "A round lasts whole seconds"),
-        (lambda: Flash(available="plugged"), ConfigurationError, "unknown meaning of available"),
+        (
+            lambda: Flash(available="plugged"),
+            ConfigurationError,
+            "available: got 'plugged', needed 'charging'",
+        ),
         (lambda: TimedTrace("none.csv").bind(3), DataError, "no such file"),
     ],
 )

@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.local.pair_steps import MixtureSteps
+from turnout.pieces.local.pair_steps import AdaptsEvery, MixtureSteps
 from turnout.pieces.personalization.pair_models import Mixture
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
@@ -20,7 +20,7 @@ def apfl(
     *,
     alpha: float = 0.5,
     adaptive: bool = False,
-    adapts_every: str = "step",
+    adapts_every: AdaptsEvery = "step",
     cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),

@@ -14,6 +14,7 @@ from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, Participation
+from turnout.pieces.weighting.participation import Average
 
 
 @ALGORITHMS.register
@@ -21,7 +22,7 @@ def fedau(
     local: Solver | None = None,
     *,
     cutoff: int | None = 50,
-    average: str = "mean",
+    average: Average = "mean",
     rate: float = 0.1,
     groups: tuple[int, ...] | None = None,
     server_lr: float | Schedule = 1.0,

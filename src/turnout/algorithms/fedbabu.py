@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.personalization.frozen import Frozen
+from turnout.pieces.personalization.frozen import Frozen, Tunes
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -18,7 +18,7 @@ def fedbabu(
     local: Solver | None = None,
     *,
     personal: str | tuple[str, ...] = "head",
-    tunes: str = "all",
+    tunes: Tunes = "all",
     cohort_size: Size = TEN,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),

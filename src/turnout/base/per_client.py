@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from turnout.base.piece import Piece
 from turnout.core.checks import ConfigurationError, refuse
 
 
-def check_shares(shares: tuple[float, ...] | None) -> None:
-    """Raise an error unless shares of clients in the objective are positive and sum to 1; None stands for 1/N each."""
-    if shares is not None and (not shares or not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6):
+def _check_shares(name: str, shares: tuple[float, ...]) -> None:
+    """Check that shares of clients in the objective are positive and sum to 1."""
+    if not shares or not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise refuse(
-            "shares", given=shares, needed="a positive number for each client, which sum to 1", instead="None is 1/N"
+            name, given=shares, needed="a positive number for each client, which sum to 1", instead="None is 1/N"
         )
+
+
+Shares = Annotated[tuple[float, ...], _check_shares]
+"""Positive numbers for all clients, which sum to 1."""
 
 
 def check_lengths(piece: Piece, num_clients: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.base.per_client import check_lengths, check_shares
+from turnout.base.per_client import Shares, check_lengths
 from turnout.base.stateful import Stateful
-from turnout.core.checks import positive, refuse
+from turnout.core.ranges import Share
 from turnout.core.types import Federation, State
 
 
@@ -24,15 +24,8 @@ class SmoothedRates(Stateful):
 
     per_client = ("shares",)
 
-    beta: float
-    shares: tuple[float, ...] | None
-
-    def check_rates(self) -> None:
-        """Raise an error if `beta` is outside (0, 1], or if `shares` are not positive numbers that sum to 1."""
-        positive("beta", self.beta)
-        if self.beta > 1:
-            raise refuse("beta", given=self.beta, needed="a number > 0 and <= 1")
-        check_shares(self.shares)
+    beta: Share
+    shares: Shares | None
 
     def init(self, federation: Federation) -> State:
         """Return the rates before the first round."""

@@ -190,3 +190,9 @@ def decay(name: str, value: float) -> None:
     """Check that a number, such as the decay of a moving average, lies in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise refuse(name, given=value, needed="a number >= 0 and < 1")
+
+
+def share(name: str, value: float) -> None:
+    """Check that a number lies in (0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise refuse(name, given=value, needed="a number > 0 and <= 1")

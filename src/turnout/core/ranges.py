@@ -1,4 +1,4 @@
-"""Types of options that have a range, which is checked when a piece is made.
+"""Types of options that have a range, which is checked when a piece is made, as are the values of a ``Literal``.
 
 >>> from dataclasses import dataclass
 >>> from turnout.core.other_names import ExplainsArguments
@@ -17,9 +17,11 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Annotated, Any, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from turnout.core.checks import count, decay, not_negative, positive, probability
+from turnout.core.checks import count, decay, not_negative, positive, probability, refuse, share
+from turnout.core.earlier_names import present
 
 Count = Annotated[int, count]
 """An integer >= 1."""
@@ -39,9 +41,12 @@ Probability = Annotated[float, probability]
 Decay = Annotated[float, decay]
 """A number in [0, 1)."""
 
+Share = Annotated[float, share]
+"""A number in (0, 1]."""
+
 
 def check_ranges(piece: type, options: Mapping[str, Any]) -> None:
-    """Check the values of options whose types have a range; None is accepted by a type such as ``Positive | None``.
+    """Check the values of options whose types have a range or are a ``Literal``, or None if that is an alternative.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -54,15 +59,15 @@ def check_ranges(piece: type, options: Mapping[str, Any]) -> None:
 
 
 @cache
-def _ranges_of(piece: type) -> dict[str, tuple[Callable[[str, Any], None], bool]]:
+def _ranges_of(piece: type) -> dict[str, tuple[Callable[[str, Any], object], bool]]:
     """Return the check of each option whose type has a range, and whether it may be None."""
     ranges = {}
     for owner in reversed(piece.__mro__):
         for name, hint in inspect.get_annotations(owner).items():
             members = _members(hint, owner)
-            checks = [get_args(member)[1] for member in members if get_origin(member) is Annotated]
+            checks = [check for member in members if (check := _check_of(member, members)) is not None]
             if checks:
-                ranges[name] = checks[0], type(None) in members
+                ranges[name] = checks[0], NoneType in members
     return ranges
 
 
@@ -73,4 +78,20 @@ def _members(hint: Any, owner: type) -> tuple[Any, ...]:
             hint = eval(hint, vars(sys.modules[owner.__module__]))
         except (KeyError, NameError):
             return ()
-    return (hint,) if get_origin(hint) is Annotated else (hint, *get_args(hint))
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _check_of(member: Any, members: tuple[Any, ...]) -> Callable[[str, Any], object] | None:
+    """Return the check of an alternative: its range, or its values if None is the only other alternative."""
+    if get_origin(member) is Annotated:
+        return get_args(member)[1]
+    if get_origin(member) is Literal and {*members} <= {member, NoneType}:
+        return partial(_one_of, get_args(member))
+    return None
+
+
+def _one_of(known: tuple[Any, ...], name: str, value: Any) -> None:
+    """Check that a value is one of those of a ``Literal``, or an earlier name of one."""
+    if present(value) not in known:
+        *first, last = map(repr, known)
+        raise refuse(name, given=value, needed=f"{', '.join(first)} or {last}" if first else last)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from turnout.core.checks import count, positive, refuse
+from turnout.core.checks import positive, refuse
 from turnout.core.ranges import Count, Positive, Whole
 from turnout.core.registry import Family, Registered
 
@@ -56,18 +56,15 @@ class Halving(Schedule, name="halving"):
         [0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2]
     """
 
-    initial: float
+    initial: InitialSize
     start: Whole
     every: Count
     most: Count = 10
-    counted_from: int | None = None
+    counted_from: Whole | None = None
 
     def __post_init__(self) -> None:
-        check_step_size("initial", self.initial)
-        if self.counted_from is not None:
-            count("counted_from", self.counted_from, least=0)
-            if self.counted_from > self.start:
-                raise refuse("counted_from", given=self.counted_from, needed=f"at most start = {self.start}")
+        if self.counted_from is not None and self.counted_from > self.start:
+            raise refuse("counted_from", given=self.counted_from, needed=f"at most start = {self.start}")
 
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version."""
@@ -92,12 +89,11 @@ class Cosine(Schedule, name="cosine"):
         [0.1, 0.085, 0.05, 0.015, 0.0, 0.0]
     """
 
-    initial: float
+    initial: InitialSize
     rounds: Count
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        check_step_size("initial", self.initial)
         if not 0 <= self.final <= self.initial:
             raise refuse("final", given=self.final, needed=f"a number from 0 to initial = {self.initial}")
 
@@ -120,11 +116,8 @@ class InverseRoot(Schedule, name="inverse_root"):
         [0.1, 0.05]
     """
 
-    initial: float
+    initial: InitialSize
     every: Count = 10
-
-    def __post_init__(self) -> None:
-        check_step_size("initial", self.initial)
 
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version."""
@@ -209,6 +202,9 @@ def check_step_size(name: str, value: Any) -> None:
     if value > LARGEST:
         raise refuse(name, given=value, needed=f"a number of at most {LARGEST:.3g}, the largest in single precision")
 
+
+InitialSize = Annotated[float, check_step_size]
+"""A positive number."""
 
 StepSize = Annotated[float | Schedule, check_step_size]
 """A positive number, or a schedule."""

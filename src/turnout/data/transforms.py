@@ -14,12 +14,14 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from turnout.core.checks import ConfigurationError, DataError, count, positive, probability, refuse
+from turnout.core.checks import ConfigurationError, DataError, positive, refuse
+from turnout.core.other_names import ExplainsArguments
 from turnout.core.random import below, fold, uniform
+from turnout.core.ranges import Count, Probability, Whole
 from turnout.core.registry import Family
 
 
-class Transform(ABC):
+class Transform(ExplainsArguments, ABC):
     """Base class of transforms of batches of inputs; a frozen dataclass of plain options.
 
     The result for a sample is a function of the sample and its key, bit for bit, independent of the rest of the batch.
@@ -52,10 +54,7 @@ class Occasional(Transform):
     """Base class of transforms that change each sample with a probability."""
 
     random: ClassVar[bool] = True
-    probability: float
-
-    def __post_init__(self) -> None:
-        probability("probability", self.probability)
+    probability: Probability
 
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """See `Transform.apply`."""
@@ -101,12 +100,8 @@ class RandomCrop(Transform):
     """
 
     random: ClassVar[bool] = True
-    size: int
-    padding: int = 0
-
-    def __post_init__(self) -> None:
-        count("size", self.size)
-        count("padding", self.padding, least=0)
+    size: Count
+    padding: Whole = 0
 
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """See `Transform.apply`."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Whole
 from turnout.population.requirement import BoundRequirement
 
 
 @dataclass(frozen=True)
-class AppealMetrics:
+class AppealMetrics(ExplainsArguments):
     """Columns about the requirements of clients, computed at every evaluation.
 
     For the clients that train, and with the prefix ``unseen_`` for those that never do:
@@ -32,10 +33,7 @@ class AppealMetrics:
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    tuning_steps: int = 0
-
-    def __post_init__(self) -> None:
-        count("tuning_steps", self.tuning_steps, least=0)
+    tuning_steps: Whole = 0
 
 
 def content(scores: Mapping[str, np.ndarray], requirement: BoundRequirement, split: str) -> np.ndarray:

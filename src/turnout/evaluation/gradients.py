@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from turnout.core.checks import count
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Count
 from turnout.engine.full_batch import full_gradient
 from turnout.evaluation.personal import Models
 
@@ -20,7 +21,7 @@ _TOGETHER = 16  # clients whose gradients are summed at a time; fixed, so that b
 
 
 @dataclass(frozen=True)
-class GradientMetrics:
+class GradientMetrics(ExplainsArguments):
     """Columns of squared gradient norms at the present models, computed at every evaluation.
 
     - ``squared_shared_gradient_norm``: ``G_u = ||(1/n) sum_i grad_u f_i(u, v_i)||^2``;
@@ -35,11 +36,7 @@ class GradientMetrics:
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
 
-    participants: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.participants is not None:
-            count("participants", self.participants)
+    participants: Count | None = None
 
     def share(self, cohort_size: float | None, num_clients: int) -> float:
         """Return the fraction of clients in a round, m / n."""

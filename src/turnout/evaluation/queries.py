@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, is_finite, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, is_finite, refuse
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Positive, Whole
 
 if TYPE_CHECKING:  # one request of a command needs no PyTorch
     import torch
 
 Kind = Literal["count", "mean", "variance", "histogram", "quantiles", "label_histogram"]
-KINDS: tuple[Kind, ...] = ("count", "mean", "variance", "histogram", "quantiles", "label_histogram")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _BINNED, _MOMENTS = ("histogram", "quantiles"), ("mean", "variance")
 _OF_VALUES = (*_MOMENTS, *_BINNED)
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -25,7 +27,7 @@ _ROWS = 4096  # examples in a block
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(ExplainsArguments):
     """A query about the training examples of clients.
 
     Attributes:
@@ -45,24 +47,19 @@ class Question:
 
     kind: Kind
     of: str = "features"
-    column: int | None = None
+    column: Whole | None = None
     edges: tuple[float, ...] = ()
     center: float = 0.0
-    bound: float | None = None
+    bound: Positive | None = None
 
     def __post_init__(self) -> None:
-        known_name("query", self.kind, KINDS)
         object.__setattr__(self, "edges", tuple(self.edges))
         if not isinstance(self.of, str) or not self.of.isidentifier():
             raise refuse("of", given=self.of, needed="features, targets or the name of a function at the clients")
-        if self.column is not None:
-            count("column", self.column, least=0)
         if not is_finite(self.center):
             raise refuse("center", given=self.center, needed="a finite number")
-        if self.bound is not None:
-            positive("bound", self.bound)
-            if self.kind not in _MOMENTS:
-                raise ConfigurationError(f"bound: {self.kind} sums no values: leave it out")
+        if self.bound is not None and self.kind not in _MOMENTS:
+            raise ConfigurationError(f"bound: {self.kind} sums no values: leave it out")
         self._check_edges()
 
     def _check_edges(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, is_finite, known_name, refuse
+from turnout.core.checks import ConfigurationError, DataError, is_finite, refuse
 from turnout.core.ranges import Count, Positive
 from turnout.core.registry import Family, Registered
 from turnout.population.table import check_path, numbers, read_table
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["BoundRequirement", "GivenRequirement", "Requirement", "WarmUp"]
 
 Measure = Literal["loss", "accuracy"]
-MEASURES = ("loss", "accuracy")
 
 Solo = Mapping[str, np.ndarray]
 """Figures of each client's locally trained model on its own data: ``train_loss``, ``train_accuracy`` and, where clients have
@@ -110,9 +109,6 @@ class WarmUp(Requirement, name="warm_up"):
     lr: Positive | None = None
     batch_size: Count | None = None
 
-    def __post_init__(self) -> None:
-        known_name("measure", self.measure, MEASURES)
-
     def solo(self, local: Local) -> Local:
         """Return the local rule of the algorithm with `steps` steps."""
         rule, options = local.alone(self.steps), {"lr": self.lr, "batch_size": self.batch_size}
@@ -153,7 +149,6 @@ class GivenRequirement(Requirement, name="given"):
     unseen: str | tuple[float, ...] | Any | None = None
 
     def __post_init__(self) -> None:
-        known_name("measure", self.measure, MEASURES)
         for name in ("table", "unseen"):
             table = getattr(self, name)
             if isinstance(table, str | os.PathLike):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 from turnout.core.checks import count
-from turnout.privacy.ranges import check_bound, check_deviation
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Count
+from turnout.privacy.ranges import BOUNDS, Bound, Deviation
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(ExplainsArguments):
     """Clip and sum clients' answers to evaluations and queries, with noise, within the budget of a private run.
 
     The run is one with `PrivateSum`. An answer contains sums over a client's examples. A client with n examples counts
@@ -46,14 +50,7 @@ class Answers:
         20
     """
 
-    noise_multiplier: float = 4.0
-    most: int = 20
-    examples: int = 100
-    largest_loss: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_deviation("noise_multiplier", self.noise_multiplier)
-        count("most", self.most)
-        count("examples", self.examples)
-        check_bound("examples", self.examples)
-        check_bound("largest_loss", self.largest_loss)
+    noise_multiplier: Deviation = 4.0
+    most: Count = 20
+    examples: Annotated[int, partial(count, most=int(BOUNDS[1]))] = 100
+    largest_loss: Bound = 10.0

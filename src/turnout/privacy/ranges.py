@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Annotated
+
 from turnout.core.checks import refuse
 
 DEVIATIONS = 1e-3, 1e6
@@ -38,3 +41,13 @@ def check_bound(name: str, value: float) -> None:
     if not number or not smallest <= value <= largest:
         needed = f"a number from {smallest:g} to {largest:g}, so that sums with noise stay finite"
         raise refuse(name, given=value, needed=needed)
+
+
+Deviation = Annotated[float, check_deviation]
+"""The standard deviation of noise, relative to the sensitivity."""
+
+DeviationOrZero = Annotated[float, partial(check_deviation, zero=True)]
+"""The standard deviation of noise, relative to the sensitivity, or 0 for no noise."""
+
+Bound = Annotated[float, check_bound]
+"""A bound of what a client contributes."""

@@ -28,7 +28,10 @@ from turnout.pieces.weighting import DivideByParticipants
             lambda: aced(tau=-1),
             r"tau: got -1, needed a whole number >= 0\. For updates that never expire, write ace",
         ),
-        (lambda: ALGORITHMS["fadas"](delays="always"), "unknown rule of delays 'always'"),
+        (
+            lambda: ALGORITHMS["fadas"](delays="always"),
+            "delays: got 'always', needed 'ignored', 'paper' or 'authors_code'",
+        ),
         (lambda: ServerAmsgrad(threshold=-1), "threshold: got -1, needed a whole number >= 0"),
         (lambda: ServerAmsgrad(epsilon=0), "epsilon: got 0, needed a finite number > 0"),
         (lambda: ServerAmsgrad(beta2=1.0), "beta2: got 1.0, needed a number >= 0 and < 1"),

@@ -239,8 +239,8 @@ def test_two_scaffold_corrections_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"option": "III"}, "unknown option of Scaffold 'III'"),
-        ({"initial": "ones"}, "unknown initial control variate 'ones'"),
+        ({"option": "III"}, "option: got 'III', needed 'I' or 'II'"),
+        ({"initial": "ones"}, "initial: got 'ones', needed 'zeros' or 'gradients'"),
     ],
 )
 def test_invalid_options_raise(options, message):

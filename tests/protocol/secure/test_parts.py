@@ -101,7 +101,7 @@ def test_too_large_numbers_are_refused_or_clipped():
     ("options", "message"),
     [
         ({"bits": 1}, "bits: got 1"),
-        ({"bits": 65}, "bits: got 65, needed 2 to 64"),
+        ({"bits": 65}, "bits: got 65, needed a whole number of at most 64"),
         ({"fraction_bits": -1}, "fraction_bits: got -1"),
         ({"largest": 0.0}, "largest: got 0.0"),
         ({"too_large": "wrap"}, "too_large: got 'wrap', needed 'refuse' or 'clip'"),

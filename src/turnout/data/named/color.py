@@ -8,12 +8,14 @@ integers, or elementwise, without convolutions, whose rounding may depend on the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import torch
 
-from turnout.core.checks import count, not_negative, refuse
+from turnout.core.checks import count, refuse
 from turnout.core.random import uniform
+from turnout.core.ranges import NotNegative
 from turnout.data.transforms import Occasional, Transform, check_images, keys_of
 
 
@@ -52,12 +54,8 @@ class AdjustSharpness(OnLevels):
     Reference: torchvision's RandomAdjustSharpness; Pillow's ImageEnhance.Sharpness.
     """
 
-    factor: float = 2.0
+    factor: NotNegative = 2.0
     probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        not_negative("factor", self.factor)
 
     def changed(self, x: torch.Tensor) -> torch.Tensor:
         """Return the levels of all images, sharpened."""
@@ -94,12 +92,10 @@ class ColorJitter(Transform):
 
     random: ClassVar[bool] = True
     on_levels: ClassVar[bool] = True
-    brightness: float = 0.0
-    hue: float = 0.0
+    brightness: NotNegative = 0.0
+    hue: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        not_negative("brightness", self.brightness)
-        not_negative("hue", self.hue)
         if self.hue > 0.5:
             raise refuse("hue", given=self.hue, needed="at most 0.5, half the circle")
 
@@ -153,14 +149,8 @@ class Posterize(OnLevels):
     Reference: torchvision's RandomPosterize.
     """
 
-    bits: int = 2
+    bits: Annotated[int, partial(count, least=0, most=8)] = 2
     probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("bits", self.bits, least=0)
-        if self.bits > 8:
-            raise refuse("bits", given=self.bits, needed="at most the 8 bits that a level has")
 
     def changed(self, x: torch.Tensor) -> torch.Tensor:
         """Return the levels of all images without their lower bits."""

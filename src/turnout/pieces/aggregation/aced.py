@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -59,10 +61,7 @@ class Aced(Aggregation, name="aced"):
 
     client_rows = ("table", "heard")
 
-    tau: int = 50
-
-    def __post_init__(self) -> None:
-        count("tau", self.tau, least=0, instead="For updates that never expire, write ace()")
+    tau: Annotated[int, partial(count, least=0, instead="For updates that never expire, write ace()")] = 50
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for weights other than 1/N: all clients in A count equally, absent ones included."""

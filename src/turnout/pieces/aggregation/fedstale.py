@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.base import Slots, Weights, WithState
-from turnout.base.per_client import check_lengths, check_shares
+from turnout.base.per_client import Shares, check_lengths
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.ranges import Probability
@@ -58,10 +58,7 @@ class FedStale(KeepsUpdates, name="fedstale"):
     per_client = ("shares",)
 
     beta: Probability = 0.5
-    shares: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        check_shares(self.shares)
+    shares: Shares | None = None
 
     def init(self, federation: Federation) -> State:
         """Return an empty table."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from turnout.core.checks import ConfigurationError, count, is_finite, positive, refuse
+from turnout.core.checks import ConfigurationError, is_finite, refuse
 from turnout.pieces.aggregation.private_quantile import FASTEST
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
-from turnout.privacy.ranges import check_bound, check_deviation
 
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 
@@ -21,6 +18,10 @@ def _inside(name: str, value: float) -> None:
         raise refuse(name, given=value, needed="a number between 0 and 1")
 
 
+Inside = Annotated[float, _inside]
+"""A number between 0 and 1."""
+
+
 def _rate(name: str, value: float) -> None:
     """Raise an error unless a number is a step size by which a norm can be multiplied in every round."""
     if not is_finite(value) or not 0 < value <= FASTEST:
@@ -28,26 +29,12 @@ def _rate(name: str, value: float) -> None:
         raise refuse(name, given=value, needed=needed, instead="The paper's value is 0.2")
 
 
-_CHECKS: dict[str, Callable[[str, Any], object]] = {
-    "norm": check_bound,
-    "noise_multiplier": partial(check_deviation, zero=True),
-    "quantile_rate": _rate,
-    **dict.fromkeys(("cohort", "rounds", "most", "sampled_from", "noise_shares", "separation"), count),
-    "dropouts": partial(count, least=0),
-    "count_deviation": check_deviation,
-    "budget": positive,
-    "control_norm": check_bound,
-    **dict.fromkeys(("delta", "quantile", "sampling_rate"), _inside),
-}
-"""The check of each option that is a number."""
+QuantileRate = Annotated[float, _rate]
+"""A step size by which a norm can be multiplied in every round."""
 
 
 def check_options(piece: Any) -> None:
-    """Raise an error if an option of a `PrivateSum` is out of range or excludes another one."""
-    for name, check in _CHECKS.items():
-        value = getattr(piece, name)
-        if value is not None or getattr(type(piece), name) is not None:  # None only where it is the default
-            check(name, value)
+    """Raise an error if an option of a `PrivateSum` has the wrong type or excludes another one."""
     if not isinstance(piece.correlation, Correlation):
         raise refuse("correlation", given=piece.correlation, needed=_CORRELATIONS)
     if piece.answers is not None and not isinstance(piece.answers, Answers):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from turnout.base import Aggregation, Controls, Slots, Weights, WithState
+from turnout.core.ranges import Count, Positive, Whole
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.maskable import CLIPS_BEFORE, MaskedPhases
 from turnout.pieces.aggregation.private_fit import (
@@ -17,7 +18,7 @@ from turnout.pieces.aggregation.private_fit import (
     check_sums,
     check_weights,
 )
-from turnout.pieces.aggregation.private_options import check_options
+from turnout.pieces.aggregation.private_options import Inside, QuantileRate, check_options
 from turnout.pieces.aggregation.private_quantile import check_count, update_multiplier
 from turnout.pieces.aggregation.private_secure import check_secure, check_secure_options, with_shares
 from turnout.pieces.aggregation.private_shares import check_shares
@@ -26,6 +27,7 @@ from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.privacy.accounting import Release
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
+from turnout.privacy.ranges import Bound, Deviation, DeviationOrZero
 from turnout.protocol.secure.masking import Masking
 
 
@@ -33,25 +35,25 @@ from turnout.protocol.secure.masking import Masking
 class PrivateRelease(Aggregation, ABC):
     """Declare how much noise a sum has and how often a client takes part in it. `PrivateSum` documents the options."""
 
-    norm: float = 1.0
-    noise_multiplier: float = 1.0
-    cohort: int | None = None
+    norm: Bound = 1.0
+    noise_multiplier: DeviationOrZero = 1.0
+    cohort: Count | None = None
     correlation: Correlation = field(default_factory=Independent)
-    rounds: int | None = None
-    separation: int = 1
-    most: int | None = None
-    sampling_rate: float | None = None
-    sampled_from: int | None = None
-    quantile: float | None = None
-    quantile_rate: float = 0.2
-    control_norm: float | None = None
-    noise_shares: int | None = None
-    dropouts: int = 0
+    rounds: Count | None = None
+    separation: Count = 1
+    most: Count | None = None
+    sampling_rate: Inside | None = None
+    sampled_from: Count | None = None
+    quantile: Inside | None = None
+    quantile_rate: QuantileRate = 0.2
+    control_norm: Bound | None = None
+    noise_shares: Count | None = None
+    dropouts: Whole = 0
     secure: SecureSum | None = None
-    count_deviation: float | None = None
+    count_deviation: Deviation | None = None
     answers: Answers | None = None
-    budget: float | None = None
-    delta: float = 1e-5
+    budget: Positive | None = None
+    delta: Inside = 1e-5
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from turnout.core.checks import refuse
-
 
 def share_of(share: float, num_params: int) -> int:
     """Return the number of elements in a share of P, at least one."""
     return max(1, round(share * num_params))
-
-
-def check_share(share: float) -> None:
-    """Raise an error unless `share` is a number in (0, 1]."""
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise refuse("share", given=share, needed="a number > 0 and <= 1")
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
 from turnout.privacy.gaussian import FINEST, discrete_gaussian
 from turnout.privacy.noise import client_words
-from turnout.privacy.ranges import check_bound, check_deviation
+from turnout.privacy.ranges import Bound, Deviation
 
 _BITS = 12  # a share has 2^12 to 2^13 steps in a deviation
 _DIGITS = 24  # digits of float32
@@ -84,13 +84,11 @@ class NoiseShare(Guard, name="noise_share"):
         "(without NoiseShare and noise_shares the server adds noise)"
     )
 
-    norm: float = 1.0
-    noise_multiplier: float = 1.0
+    norm: Bound = 1.0
+    noise_multiplier: Deviation = 1.0
     shares: Count = 10
 
     def __post_init__(self) -> None:
-        check_bound("norm", self.norm)
-        check_deviation("noise_multiplier", self.noise_multiplier)
         share_step(self.norm, self.noise_multiplier, self.shares)
 
     def fits(self, algorithm: Slots) -> None:

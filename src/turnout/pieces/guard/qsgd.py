@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 
 from turnout.base.compression import Compression
-from turnout.core.checks import refuse
 from turnout.core.random import fold, uniform
 from turnout.core.ranges import Count
 from turnout.core.types import State
@@ -48,16 +47,12 @@ class Qsgd(Compression, name="qsgd"):
     """
 
     error_feedback: bool = False
-    bits: int = 4
+    bits: Literal[2, 4, 8] = 4
     bucket: Count = 512
     norm: Literal["max", "l2"] = "max"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bits not in (2, 4, 8) or isinstance(self.bits, bool):
-            raise refuse("bits", given=self.bits, needed="2, 4 or 8")
-        if self.norm not in ("max", "l2"):
-            raise refuse("norm", given=self.norm, needed="'max' or 'l2'")
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return packed levels, and the scale of each bucket, ``[B, ceil(P / bucket)]``."""

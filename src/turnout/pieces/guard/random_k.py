@@ -10,8 +10,9 @@ import torch
 
 from turnout.base.compression import Compression
 from turnout.core.random import fold
+from turnout.core.ranges import Share
 from turnout.core.types import State
-from turnout.pieces.guard.compression import check_share, share_of
+from turnout.pieces.guard.compression import share_of
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,7 @@ class RandomK(Compression, name="random_k"):
     sparsification for communication-efficient distributed optimization", NeurIPS 2018.
     """
 
-    share: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self.share)
+    share: Share = 0.01
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return the values, ``[B, k]``."""

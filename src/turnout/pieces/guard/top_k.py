@@ -8,8 +8,9 @@ import torch
 
 from turnout.base.compression import Compression
 from turnout.core.checks import ConfigurationError
+from turnout.core.ranges import Share
 from turnout.core.types import State
-from turnout.pieces.guard.compression import check_share, share_of
+from turnout.pieces.guard.compression import share_of
 
 _LARGEST = torch.iinfo(torch.int32).max
 
@@ -36,11 +37,7 @@ class TopK(Compression, name="top_k"):
     Reference: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
 
-    share: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self.share)
+    share: Share = 0.01
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return indices and values, ``[B, k]``."""

@@ -12,7 +12,7 @@ from turnout.core.schedule import Schedule
 from turnout.core.types import State
 from turnout.engine.compile import fused
 from turnout.pieces.local.solver import Solver
-from turnout.pieces.local.update import Update, check_weight_decay
+from turnout.pieces.local.update import Update, WeightDecay
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,7 @@ class Adam(Solver, name="adam"):
     beta1: Decay = 0.9
     beta2: Decay = 0.999
     epsilon: Positive = 1e-8
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight_decay(self.weight_decay)
+    weight_decay: WeightDecay = 0.0
 
     @property
     def traits(self) -> Traits:
@@ -87,7 +83,7 @@ class AdamW(Adam, name="adamw"):
     Reference: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
     """
 
-    weight_decay: float = 0.01
+    weight_decay: WeightDecay = 0.01
 
     @property
     def traits(self) -> Traits:

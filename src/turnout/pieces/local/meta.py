@@ -8,13 +8,12 @@ from typing import Literal
 import torch
 
 from turnout.base import FineTunes, Traits
-from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.checks import ConfigurationError
 from turnout.core.ranges import Positive
 from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 
 Hessian = Literal["none", "difference"]
-HESSIANS = ("none", "difference")
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,6 @@ class Meta(SgdSteps, FineTunes):
     alpha: Positive = 0.01
     hessian: Hessian = "none"
     delta: Positive = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known_name("hessian", self.hessian, HESSIANS)
 
     @property
     def traits(self) -> Traits:

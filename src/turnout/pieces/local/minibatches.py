@@ -15,7 +15,6 @@ from turnout.core.device import to_device
 from turnout.core.random import Integers, below, fold, stream
 
 Sampling = Literal["pass", "fresh", "replacement"]
-SAMPLINGS = ("pass", "fresh", "replacement")
 
 # A sort key holds segment, hash and position side by side, so that sorting plain integers shuffles all clients.
 _HASH_BITS, _POSITION_BITS = 26, 22

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 
 from turnout.base import Correction, Slots, Traits
-from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.checks import ConfigurationError
 from turnout.core.ranges import Count, Positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import Report, State, Task
@@ -75,6 +75,9 @@ class PairSteps(SgdSteps):
         return float(self.lr)
 
 
+AdaptsEvery = Literal["step", "round"]
+
+
 @dataclass(frozen=True)
 class MixtureSteps(PairSteps):
     """Train the shared model, a personal model and their mixture together (APFL, Algorithm 1).
@@ -108,11 +111,10 @@ class MixtureSteps(PairSteps):
     kept_by = "Mixture"
 
     adaptive: bool = False
-    adapts_every: str = "step"
+    adapts_every: AdaptsEvery = "step"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known_name("adapts_every", self.adapts_every, ("step", "round"))
         if self.adaptive:
             self._constant_lr("because the share is clipped after each step")
 

@@ -10,16 +10,13 @@ import torch
 from torch.nn import functional as F
 
 from turnout.base import Correction, KeepingCorrection, Outcome
-from turnout.core.checks import known_name
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 
 Option = Literal["I", "II"]
-OPTIONS = ("I", "II")
 Initial = Literal["zeros", "gradients"]
-INITIALS = ("zeros", "gradients")
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,6 @@ class Scaffold(KeepingCorrection, name="scaffold"):
 
     option: Option = "II"
     initial: Initial = "zeros"
-
-    def __post_init__(self) -> None:
-        known_name("option of Scaffold", self.option, OPTIONS)
-        known_name("initial control variate", self.initial, INITIALS)
 
     @property
     def asks_everyone(self) -> bool:

@@ -13,7 +13,7 @@ from turnout.core.ranges import Decay
 from turnout.core.schedule import Schedule
 from turnout.core.types import State
 from turnout.pieces.local.solver import Solver
-from turnout.pieces.local.update import Update, check_weight_decay
+from turnout.pieces.local.update import Update, WeightDecay
 from turnout.pieces.local.work import Work
 
 
@@ -22,11 +22,10 @@ class SgdSteps(Solver, ABC):
     """Base class of minibatch SGD, and of variants that compute the direction of a step in another way."""
 
     momentum: Decay = 0.0
-    weight_decay: float = 0.0
+    weight_decay: WeightDecay = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_weight_decay(self.weight_decay)
         if self.keep_state and not self.momentum:
             raise ConfigurationError(
                 "keep_state: SGD without momentum has no state that a client could keep: write momentum=0.9, or "

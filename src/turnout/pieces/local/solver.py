@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from turnout.base import Correction, CountsSteps, Local, LossTerm, MemoryShapes, Traits
-from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, positive, refuse
 from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, StepSize
 from turnout.core.types import Report, State, Task
@@ -18,9 +18,9 @@ from turnout.engine.cohort import Clients
 from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
 from turnout.pieces.local.descent import gradient_of_all
 from turnout.pieces.local.direction import Direction, steepest
-from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
+from turnout.pieces.local.minibatches import Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
-from turnout.pieces.local.work import MOST, Work, check_work
+from turnout.pieces.local.work import Amount, Work, check_work
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,14 @@ class Solver(Local, CountsSteps):
     lr: StepSize = 0.1
     steps: int | Work | None = 5
     epochs: int | Work | None = None
-    batch_size: int = 16
+    batch_size: Amount = 16
     sampling: Sampling = "pass"
     drop_last: bool | None = None
-    accumulate: int = 1
+    accumulate: Amount = 1
     max_norm: float | None = None
     keep_state: bool = False
 
     def __post_init__(self) -> None:
-        count("batch_size", self.batch_size, most=MOST)
-        known_name("sampling", self.sampling, SAMPLINGS)
-        count("accumulate", self.accumulate, most=MOST)
         if self.max_norm is not None:
             positive("max_norm", self.max_norm)
             if self.max_norm > LARGEST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -85,8 +86,12 @@ def _without(gradient: torch.Tensor, columns: slice | None) -> torch.Tensor:
 _OFFSET = 1e-6  # as torch.nn.utils.clip_grad_norm_ adds it to norms
 
 
-def check_weight_decay(value: float) -> None:
-    """Raise an error if a weight decay is negative or too large for float32."""
-    not_negative("weight_decay", value)
+def _check_weight_decay(name: str, value: float) -> None:
+    """Check that a number is not negative and not too large for float32."""
+    not_negative(name, value)
     if value > LARGEST:
-        raise refuse("weight_decay", given=value, needed=f"a number <= {LARGEST:.4g}, as float32 holds")
+        raise refuse(name, given=value, needed=f"a number <= {LARGEST:.4g}, as float32 holds")
+
+
+WeightDecay = Annotated[float, _check_weight_decay]
+"""A number >= 0 that float32 holds."""

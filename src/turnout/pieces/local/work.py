@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from turnout.engine.cohort import Clients
 
 MOST = 10_000_000
 """Largest number of local steps or epochs in a round, and of examples in a minibatch."""
+
+Amount = Annotated[int, partial(count, most=MOST)]
+"""A number of local steps or epochs in a round, or of examples in a minibatch."""
 
 
 class Work(Registered, ABC):
@@ -131,12 +135,10 @@ class UniformWork(Work, name="uniform"):
         True
     """
 
-    least: int = 1
-    most: int = 20
+    least: Amount = 1
+    most: Amount = 20
 
     def __post_init__(self) -> None:
-        count("least", self.least, most=MOST)
-        count("most", self.most, most=MOST)
         if self.most < self.least:
             raise refuse("most", given=self.most, needed=f"a whole number >= least = {self.least}")
 

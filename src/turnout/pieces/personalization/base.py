@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import nn
@@ -14,6 +15,21 @@ from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 
 
+def _check_adaptation(name: str, steps: int | tuple[int, ...]) -> None:
+    """Check that a value is a whole number >= 1, or a tuple of different ones."""
+    if not isinstance(steps, tuple):
+        return count(name, steps, instead="Or several, such as (1, 5, 20)")
+    for number in steps:
+        count(name, number)
+    if not steps or len(set(steps)) < len(steps):
+        raise refuse(name, given=steps, needed="whole numbers >= 1, each once")
+    return None
+
+
+Adaptation = Annotated[int | tuple[int, ...], _check_adaptation]
+"""The numbers of steps by which new clients fit a model to their data, one or several."""
+
+
 class WholeModel(Personalization):
     """Base class of personalizations in which each client keeps a whole model, and is served by it.
 
@@ -21,8 +37,7 @@ class WholeModel(Personalization):
     trained.
     """
 
-    def __post_init__(self) -> None:
-        check_steps(self.adaptation_steps)
+    adaptation_steps: Adaptation
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
         """Return no names: all parameters of the model are shared."""
@@ -60,14 +75,3 @@ class OnOwnPart(Local):
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train by the rule, and apply its additional corrections after all others."""
         return self.rule.train(task, memory, clients, (*corrections, *self.columns))
-
-
-def check_steps(adaptation_steps: int | tuple[int, ...]) -> None:
-    """Raise an error unless `adaptation_steps` is a whole number >= 1, or a tuple of different ones."""
-    if not isinstance(adaptation_steps, tuple):
-        return count("adaptation_steps", adaptation_steps, instead="Or several, such as (1, 5, 20)")
-    for steps in adaptation_steps:
-        count("adaptation_steps", steps)
-    if not adaptation_steps or len(set(adaptation_steps)) < len(adaptation_steps):
-        raise refuse("adaptation_steps", given=adaptation_steps, needed="whole numbers >= 1, each once")
-    return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from turnout.base import Correction, CorrectsColumns, Local, Slots
 from turnout.base.tuning import tuning_rule
-from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.checks import ConfigurationError
 from turnout.pieces.personalization.base import OnOwnPart
 from turnout.pieces.personalization.partial import Columns, PartialModel
 
-TUNES = ("all", "head")
+Tunes = Literal["all", "head"]
 """The supported choices of parameters that clients fine-tune."""
 
 
@@ -46,11 +47,7 @@ class Frozen(PartialModel, CorrectsColumns, name="frozen"):
 
     parameters: str | tuple[str, ...] | Callable[[str], bool] = "head"
     adaptation_steps: int | tuple[int, ...] = 5
-    tunes: str = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known_name("tunes", self.tunes, TUNES)
+    tunes: Tunes = "all"
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for a local rule that would change the frozen part."""

@@ -18,7 +18,7 @@ from turnout.core.ranges import Positive, Probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, names_of, trainable_names
-from turnout.pieces.personalization.base import OnOwnPart, check_steps
+from turnout.pieces.personalization.base import Adaptation, OnOwnPart
 
 
 class PartialModel(Personalization):
@@ -28,11 +28,11 @@ class PartialModel(Personalization):
     """
 
     parameters: str | tuple[str, ...] | Callable[[str], bool]
+    adaptation_steps: Adaptation
 
     def __post_init__(self) -> None:
         if not callable(self.parameters):
             check_patterns("parameters", self.parameters, also=", or a function of a name")
-        check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for pieces that act on updates if no parameter is shared."""

@@ -16,7 +16,7 @@ from turnout.core.ranges import NotNegative
 from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
-from turnout.pieces.selection.fixed_size import Size, check_size, size_of
+from turnout.pieces.selection.fixed_size import Size, size_of
 
 
 class _ByScore(Selection):
@@ -37,9 +37,6 @@ class _ByScore(Selection):
     cohort_size: Size
     by_examples: bool
     scores_by_examples: bool
-
-    def __post_init__(self) -> None:
-        check_size(self.cohort_size)
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return all available clients, ascending, int64."""

@@ -10,8 +10,7 @@ import torch
 
 from turnout.base import RecordingSelection
 from turnout.core.candidates import Candidates
-from turnout.core.checks import probability
-from turnout.core.ranges import Count
+from turnout.core.ranges import Count, Probability
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.selection.draws import by_weight
 from turnout.pieces.selection.fixed_size import FixedSize
@@ -40,16 +39,11 @@ class Exploring(FixedSize, RecordingSelection):
         most: number of participations after which a client is no longer selected, >= 1; None means no limit.
     """
 
-    exploration: float = 0.9
-    decay: float = 0.98
-    least: float = 0.2
-    cutoff: float = 0.95
+    exploration: Probability = 0.9
+    decay: Probability = 0.98
+    least: Probability = 0.2
+    cutoff: Probability = 0.95
     most: Count | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("exploration", "decay", "least", "cutoff"):
-            probability(name, getattr(self, name))
 
     @abstractmethod
     def scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from turnout.base import FixedCohort, Selection
 from turnout.core.checks import count, is_finite, refuse
@@ -16,21 +16,19 @@ class AtMost(int):
 TEN = AtMost(10)
 """The default size of a cohort."""
 
-Size = int | float | None
-"""The size of a cohort: a number of clients, a share of all clients such as 0.1, or None for all of them."""
 
-
-def check_size(size: Any) -> None:
-    """Raise an error for a value that is not a size of a cohort."""
+def _check_size(name: str, size: Any) -> None:
+    """Check that a value is the size of a cohort."""
     if size is None or (isinstance(size, float) and is_finite(size) and 0.0 < size <= 1.0):
         return
     if isinstance(size, float):
-        raise refuse(
-            "cohort_size",
-            given=size,
-            needed="a whole number >= 1, a share of the clients, 0 < share <= 1, or None for all clients",
-        )
-    count("cohort_size", size, instead="Write a share such as 0.1 for a tenth of the clients, or None for all clients")
+        needed = "a whole number >= 1, a share of the clients, 0 < share <= 1, or None for all clients"
+        raise refuse(name, given=size, needed=needed)
+    count(name, size, instead="Write a share such as 0.1 for a tenth of the clients, or None for all clients")
+
+
+Size = Annotated[int | float | None, _check_size]
+"""The size of a cohort: a number of clients, a share of all clients such as 0.1, or None for all of them."""
 
 
 def size_of(size: Size, num_clients: int) -> int:
@@ -59,9 +57,6 @@ class FixedSize(Selection, FixedCohort):
     """
 
     cohort_size: Size = TEN
-
-    def __post_init__(self) -> None:
-        check_size(self.cohort_size)
 
     def size(self, num_clients: int) -> int:
         """Return the number of clients in a round."""

@@ -51,10 +51,6 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
     beta: float = 0.01
     shares: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_rates()
-
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
         """Return ``r_k / p_k``, float64 ``[n]``."""
         return self.rate_before(clients, version, record) / self.share(clients, len(record["rate"]))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import not_negative, positive
+from turnout.core.checks import positive
 from turnout.core.device import to_device
-from turnout.core.ranges import Count, Probability
+from turnout.core.ranges import Count, NotNegative, Positive, Probability
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.selection.exploring import Exploring
 
@@ -80,17 +80,14 @@ class Oort(Exploring, name="oort"):
 
     clip: Probability = 0.95
     durations: tuple[float, ...] | None = None
-    preferred: float = 10.0
-    penalty: float = 2.0
-    pacer_step: float = 10.0
+    preferred: Positive = 10.0
+    penalty: NotNegative = 2.0
+    pacer_step: NotNegative = 10.0
     window: Count = 20
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("penalty", "pacer_step"):
-            not_negative(name, getattr(self, name))
-        for name, value in (("preferred", self.preferred), *(("durations", value) for value in self.durations or ())):
-            positive(name, value)
+        for duration in self.durations or ():
+            positive("durations", duration)
 
     def init(self, federation: Federation) -> State:
         """Return the record before the first round."""

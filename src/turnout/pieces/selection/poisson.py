@@ -8,8 +8,8 @@ import numpy as np
 
 from turnout.base import Selection
 from turnout.core.candidates import Candidates
-from turnout.core.checks import refuse
 from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,7 @@ class Poisson(Selection, name="poisson"):
         ([12, 29, 32, 43, 46, 53, 63, 73], [26, 79])
     """
 
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        if isinstance(self.rate, bool) or not isinstance(self.rate, int | float) or not 0 < self.rate <= 1:
-            raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
+    rate: Share = 0.1
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from turnout.base import RecordingSelection
-from turnout.base.per_client import check_lengths, check_shares
+from turnout.base.per_client import Shares, check_lengths
 from turnout.core.candidates import Candidates
 from turnout.core.checks import count
 from turnout.core.device import to_device
@@ -25,13 +25,11 @@ class _OfCandidates(FixedSize):
     per_client = ("shares",)
 
     candidates: int = 20
-    shares: tuple[float, ...] | None = None
+    shares: Shares | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         least = self.cohort_size if isinstance(self.cohort_size, int) else 1
         count("candidates", self.candidates, least=least, instead="Candidates include the cohort")
-        check_shares(self.shares)
 
     def draw(self, candidates: Candidates) -> np.ndarray:
         """Return `candidates` available clients, or all if fewer are available; ascending, int64."""

@@ -10,7 +10,7 @@ from turnout.base import Selection
 from turnout.core.candidates import Candidates
 from turnout.pieces.local.measurements import StartGradient
 from turnout.pieces.selection.draws import with_replacement
-from turnout.pieces.selection.fixed_size import Size, check_size, size_of
+from turnout.pieces.selection.fixed_size import Size, size_of
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,6 @@ class WithReplacement(Selection, name="with_replacement"):
     repeats = True
 
     cohort_size: Size = 10
-
-    def __post_init__(self) -> None:
-        check_size(self.cohort_size)
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the draws, ascending, int64 ``[K]``."""
@@ -72,9 +69,6 @@ class TwoCohorts(Selection, name="two_cohorts"):
     measurements = (StartGradient(),)
 
     cohort_size: Size = 10
-
-    def __post_init__(self) -> None:
-        check_size(self.cohort_size)
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_1, ascending, int64 ``[K]``."""

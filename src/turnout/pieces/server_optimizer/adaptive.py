@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -12,6 +13,20 @@ from turnout.core.checks import positive, refuse
 from turnout.core.ranges import Decay
 from turnout.core.schedule import StepSize, step_size_at
 from turnout.core.types import Federation, State
+
+_LEAST = 2.0**-63
+
+
+def check_offset(name: str, value: float) -> None:
+    """Raise an error if a constant that is added to ``sqrt(v)`` has no square in single precision."""
+    positive(name, value)
+    if not _LEAST <= value <= 1 / _LEAST:
+        needed = f"a number from {_LEAST:.2g} to {1 / _LEAST:.2g}, whose square single precision holds"
+        raise refuse(name, given=value, needed=needed)
+
+
+Offset = Annotated[float, check_offset]
+"""A constant that is added to ``sqrt(v)``."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +63,7 @@ class Adaptive(Server):
 
     lr: StepSize = 0.01
     beta1: Decay = 0.9
-    tau: float = 1e-3
-
-    def __post_init__(self) -> None:
-        check_offset("tau", self.tau)
+    tau: Offset = 1e-3
 
     @abstractmethod
     def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
@@ -73,14 +85,3 @@ class Adaptive(Server):
         v = self.second_moment(state["v"], direction.square())
         lr = step_size_at(self.lr, version)
         return params.addcdiv(m, v.sqrt().add_(self.tau), value=lr), {"m": m, "v": v}
-
-
-def check_offset(name: str, value: float) -> None:
-    """Raise an error if a constant that is added to ``sqrt(v)`` has no square in single precision."""
-    positive(name, value)
-    if not _LEAST <= value <= 1 / _LEAST:
-        needed = f"a number from {_LEAST:.2g} to {1 / _LEAST:.2g}, whose square single precision holds"
-        raise refuse(name, given=value, needed=needed)
-
-
-_LEAST = 2.0**-63

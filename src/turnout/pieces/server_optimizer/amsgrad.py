@@ -8,14 +8,12 @@ from typing import Literal
 import torch
 
 from turnout.base import Server, ShortensSteps, WithState
-from turnout.core.checks import known_name
 from turnout.core.ranges import Decay, Whole
 from turnout.core.schedule import StepSize, step_size_at
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.server_optimizer.adaptive import check_offset
+from turnout.pieces.server_optimizer.adaptive import Offset
 
 Delays = Literal["ignored", "paper", "authors_code"]
-DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,10 @@ class ServerAmsgrad(Server, ShortensSteps, name="amsgrad"):
     lr: StepSize = 0.01
     beta1: Decay = 0.9
     beta2: Decay = 0.99
-    epsilon: float = 1e-8
+    epsilon: Offset = 1e-8
     delays: Delays = "ignored"
     threshold: Whole = 1
     bias_correction: bool = False
-
-    def __post_init__(self) -> None:
-        check_offset("epsilon", self.epsilon)
-        known_name("rule of delays", self.delays, DELAYS)
 
     def init(self, federation: Federation) -> State:
         """Return zeros."""

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turnout.base import Weighting, Weights, WithState
-from turnout.core.checks import known_name
 from turnout.core.ranges import NotNegative, Positive
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.weighting.normalize import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]
-QS = ("derivative", "sigmoid")
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,6 @@ class Appeal(Weighting, name="appeal"):
 
     q: Q = "derivative"
     sharpness: Positive = 1.0
-
-    def __post_init__(self) -> None:
-        known_name("q", self.q, QS)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return q of each report."""

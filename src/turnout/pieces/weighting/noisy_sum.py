@@ -12,7 +12,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.pieces.weighting.normalize import ByOneNumber
 from turnout.privacy.accounting import Release
 from turnout.privacy.noise import GridNoise
-from turnout.privacy.ranges import check_bound, check_deviation
+from turnout.privacy.ranges import Bound, Deviation
 
 
 class NoisyDivisor(ByOneNumber):
@@ -29,14 +29,9 @@ class NoisyDivisor(ByOneNumber):
     divisor_is_public = True
     factors = Weighting.factors  # undefined: the bound scales each report by a factor of its own
 
-    most: float
-    noise_multiplier: float
-    least: float
-
-    def __post_init__(self) -> None:
-        for name in ("most", "least"):
-            check_bound(name, getattr(self, name))
-        check_deviation("noise_multiplier", self.noise_multiplier)
+    most: Bound
+    noise_multiplier: Deviation
+    least: Bound
 
     def release(self) -> Release:
         """Return what the accountant needs to know of the noise."""

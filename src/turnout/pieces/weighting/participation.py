@@ -12,8 +12,10 @@ import torch
 from turnout.base import KnownInAdvance, MutatesRows, Weighting, Weights, WithState
 from turnout.base.per_client import check_lengths
 from turnout.core.checks import count, refuse
-from turnout.core.ranges import Positive
+from turnout.core.ranges import Share
 from turnout.core.types import Federation, Report, State
+
+Average = Literal["mean", "exponential"]
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,13 @@ class Participation(Weighting, KnownInAdvance, MutatesRows, name="participation"
     per_client = ("groups",)
 
     cutoff: int | None = 50
-    average: str = "mean"
-    rate: Positive = 0.1
+    average: Average = "mean"
+    rate: Share = 0.1
     groups: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:
             count("cutoff", self.cutoff, instead="Write cutoff=None for no cutoff; 1 would make every weight 1")
-        if self.average not in ("mean", "exponential"):
-            raise refuse("average", given=self.average, needed="'mean' or 'exponential'")
-        if self.rate > 1:
-            raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
         if self.groups is not None and not (self.groups and all(type(g) is int and g >= 0 for g in self.groups)):
             raise refuse("groups", given=self.groups, needed="one group number >= 0 for each client")
 

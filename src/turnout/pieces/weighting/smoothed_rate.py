@@ -50,9 +50,6 @@ class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
     beta: float = 0.01
     shares: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        self.check_rates()
-
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Return the weights times ``p / r`` with this round included, and the state after it."""
         weights, state = super().apply(weights, report, version, state, federation)

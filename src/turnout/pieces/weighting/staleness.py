@@ -9,15 +9,12 @@ import numpy as np
 import torch
 
 from turnout.base import Weighting, Weights, WithState
-from turnout.core.checks import known_name, refuse
 from turnout.core.device import to_device
-from turnout.core.ranges import Count, Positive
+from turnout.core.ranges import Count, Share
 from turnout.core.types import Federation, Report, State
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]
 Average = Literal["window", "cumulative", "exponential", "authors_window"]
-RULES: tuple[Rule, ...] = ("paper", "algorithm_1", "authors_code")
-AVERAGES: tuple[Average, ...] = ("window", "cumulative", "exponential", "authors_window")
 
 
 @dataclass(frozen=True)
@@ -71,13 +68,7 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
     rule: Rule = "paper"
     average: Average = "window"
     window: Count = 5
-    rate: Positive = 0.1
-
-    def __post_init__(self) -> None:
-        known_name("rule of staleness", self.rule, RULES)
-        known_name("average of staleness", self.average, AVERAGES)
-        if self.rate > 1:
-            raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
+    rate: Share = 0.1
 
     def init(self, federation: Federation) -> State:
         """Return the state without reports."""

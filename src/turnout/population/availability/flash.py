@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from turnout.core.checks import known_name
 from turnout.data.directory import Place
 from turnout.population.availability.intervals import Intervals, read_intervals
 from turnout.population.availability.recording import Recording, of_devices
@@ -32,12 +32,8 @@ class Flash(Recording, name="flash"):
     data", WWW 2021.
     """
 
-    available: str = "charging"
+    available: Literal["charging", "battery_50", "battery_75"] = "charging"
     directory: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known_name("meaning of available", self.available, _FLASH)
 
     def intervals(self) -> tuple[Intervals, int]:
         """Return the intervals in which phones were available, and the number of phones."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -27,11 +29,7 @@ class Modulated(RatedAvailability):
         ConfigurationError: if a period is below 2, and as `RatedAvailability` does.
     """
 
-    period: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("period", self.period, least=2, instead="Rates that stay the same are Bernoulli()")
+    period: Annotated[int, partial(count, least=2, instead="Rates that stay the same are Bernoulli()")] = 20
 
     @abstractmethod
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:

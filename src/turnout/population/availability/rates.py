@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -176,11 +178,10 @@ class TimedAvailability(Availability):
         ConfigurationError: if rounds last less than a second, or a correlation is invalid.
     """
 
-    seconds_per_round: int = 600
+    seconds_per_round: Annotated[int, partial(count, instead="A round lasts whole seconds")] = 600
     correlated_with_labels: LabelCorrelation | None = None
 
     def __post_init__(self) -> None:
-        count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
         alpha = correlation("correlated_with_labels", self.correlated_with_labels)
         object.__setattr__(self, "correlated_with_labels", alpha)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -53,11 +54,9 @@ class Trace(Availability, name="trace"):
 
     table: Table | Any
     repeat: bool = True
-    rounds: int | None = None
+    rounds: Annotated[int, partial(count, most=2**32 - 1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds is not None:
-            count("rounds", self.rounds, most=2**32 - 1)
         object.__setattr__(self, "table", interval_table(self.table, "trace"))
         if not isinstance(self.table, str):
             self._intervals()

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, not_negative, probability
+from turnout.core.checks import ConfigurationError
+from turnout.core.other_names import ExplainsArguments
 from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import NotNegative, Probability
 from turnout.population.speed.durations import Seconds
 
 
 @dataclass(frozen=True)
-class Dropout:
+class Dropout(ExplainsArguments):
     """Clients may drop out during a task, whose report is then lost; they start again with their next task.
 
     Attributes:
@@ -34,12 +36,10 @@ class Dropout:
         0.099
     """
 
-    probability: float = 0.0
-    hazard: float = 0.0
+    probability: Probability = 0.0
+    hazard: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        probability("probability", self.probability)
-        not_negative("hazard", self.hazard)
         if self.probability == 0 and self.hazard == 0:
             raise ConfigurationError(
                 "probability and hazard are both 0, so nobody drops out: write dropout=None for that"

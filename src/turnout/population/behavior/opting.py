@@ -9,15 +9,15 @@ from typing import Literal
 import numpy as np
 import torch
 
-from turnout.core.checks import count, known_name
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Whole
 from turnout.core.types import State
 
 Split = Literal["train", "test"]
-SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True)
-class Opting:
+class Opting(ExplainsArguments):
     """Clients opt in or out before every round, depending on whether the model meets their requirement (MaxFL, section 3).
 
     In round t client k is in the pool iff ``F_k(w^t) < rho_k``, and takes part if it is also available and selected. The
@@ -39,13 +39,9 @@ class Opting:
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    mandatory_rounds: int = 10
+    mandatory_rounds: Whole = 10
     comes_back: bool = True
     split: Split = "train"
-
-    def __post_init__(self) -> None:
-        known_name("split", self.split, SPLITS)
-        count("mandatory_rounds", self.mandatory_rounds, least=0)
 
 
 class Pool:

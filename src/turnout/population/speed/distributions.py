@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, known_name, not_negative, probability, refuse
+from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
 from turnout.core.random import fold, stream, uniform
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
@@ -69,7 +69,6 @@ class Speed(SpeedModel, name="delays"):
 
     def __post_init__(self) -> None:
         check_parts(self)
-        known_name("unit of compute", self.per, ("step", "task"))
         for name in ("spread", "link_spread"):
             spread = getattr(self, name)
             not_negative(name, spread)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count, known_name, probability
+from turnout.core.checks import ConfigurationError, DataError, count, probability
 from turnout.core.random import below, fold, stream
 from turnout.population.speed.distributions import Per
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
@@ -48,7 +48,6 @@ class RecordedSpeed(SpeedModel, name="recorded"):
     drawn: bool = False
 
     def __post_init__(self) -> None:
-        known_name("unit of compute", self.per, ("step", "task"))
         object.__setattr__(self, "table", as_table(self.table, _WHAT, _FORM, (2, 4)))
         if not isinstance(self.table, str):
             self._rows()

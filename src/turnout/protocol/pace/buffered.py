@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, counted, known_name, refuse
+from turnout.core.checks import ConfigurationError, count, counted, refuse
 from turnout.core.ranges import Count
 from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, Step, Training
 from turnout.protocol.pace.pace import BoundPace, Pace
@@ -57,18 +58,11 @@ class Buffered(Pace, name="buffered"):
     """
 
     buffer_size: Count = 10
-    concurrency: int | None = None
-    max_staleness: int | None = None
+    concurrency: Annotated[int, partial(count, instead="Write None for everyone")] | None = None
+    max_staleness: Annotated[int, partial(count, least=0, instead="Write None to use all reports")] | None = None
     reselect: bool = False
     waits: Waits = "never"
     starts_with_all: bool = False
-
-    def __post_init__(self) -> None:
-        if self.concurrency is not None:
-            count("concurrency", self.concurrency, instead="Write None for everyone")
-        if self.max_staleness is not None:
-            count("max_staleness", self.max_staleness, least=0, instead="Write None to use all reports")
-        known_name("rule for waits", self.waits, ("never", "if_current", "always"))
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundBuffered:  # noqa: B008  # a constant
         """Return the state machine for N clients; training is the only phase that it supports."""

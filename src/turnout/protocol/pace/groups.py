@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -58,15 +59,9 @@ class BufferedGroups(Pace, name="buffered_groups"):
 
     buffer_size: Count = 2
     group_size: Count = 5
-    concurrency: int | None = None
+    concurrency: Annotated[int, partial(count, instead="Write None for as many as there are clients for")] | None = None
     deadline: Positive | None = None
-    max_staleness: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.concurrency is not None:
-            count("concurrency", self.concurrency, instead="Write None for as many as there are clients for")
-        if self.max_staleness is not None:
-            count("max_staleness", self.max_staleness, least=0, instead="Write None to use all groups")
+    max_staleness: Annotated[int, partial(count, least=0, instead="Write None to use all groups")] | None = None
 
     def masks_together(self, num_clients: int) -> int:
         """Return the maximum number of clients in one sum."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class Rounds(Pace, name="rounds"):
 
     deadline: Positive | None = None
     over_selection: Positive = 1.0
-    quorum: int | None = None
+    quorum: Annotated[int, partial(count, instead="Write None to wait for all clients")] | None = None
     grace: NotNegative = 0.5
 
     def __post_init__(self) -> None:
@@ -69,8 +70,6 @@ class Rounds(Pace, name="rounds"):
             raise refuse(
                 "over_selection", given=self.over_selection, needed="a factor >= 1", instead="1.3 asks 30% more"
             )
-        if self.quorum is not None:
-            count("quorum", self.quorum, instead="Write None to wait for all clients")
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundRounds:  # noqa: B008  # a constant
         """Return the state machine for any number of clients."""

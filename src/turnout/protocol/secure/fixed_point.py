@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.checks import ConfigurationError, count
+from turnout.core.other_names import ExplainsArguments
+from turnout.core.ranges import Positive, Whole
 from turnout.protocol.secure.masks import reduce, word
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(ExplainsArguments):
     """Encode real numbers x as integers ``round(x 2^f) mod 2^bits``, so that sums of codes are codes of sums.
 
     The error of a sum of n numbers is at most ``n 2^(-f-1)``. The sum does not overflow if ``n (largest 2^f) <=
@@ -35,19 +38,12 @@ class FixedPoint:
         array([ 1.5, -2. ])
     """
 
-    bits: int = 32
-    fraction_bits: int = 16
-    largest: float = 8.0
+    bits: Annotated[int, partial(count, least=2, most=64)] = 32
+    fraction_bits: Whole = 16
+    largest: Positive = 8.0
     too_large: Literal["refuse", "clip"] = "refuse"
 
     def __post_init__(self) -> None:
-        count("bits", self.bits, least=2)
-        count("fraction_bits", self.fraction_bits, least=0)
-        positive("largest", self.largest)
-        if self.bits > 64:
-            raise refuse("bits", given=self.bits, needed="2 to 64")
-        if self.too_large not in ("refuse", "clip"):
-            raise refuse("too_large", given=self.too_large, needed="'refuse' or 'clip'")
         if self._unit > 2**53:
             raise ConfigurationError(
                 f"largest={self.largest:g} with fraction_bits={self.fraction_bits} has more than 53 digits, which no float "

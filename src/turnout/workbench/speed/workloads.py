@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import count
+from turnout.core.other_names import ExplainsArguments
 from turnout.core.random import stream
+from turnout.core.ranges import Count
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(ExplainsArguments):
     """Plain SGD on random examples of N clients.
 
     Attributes:
@@ -41,11 +42,11 @@ class Workload:
     name: str
     title: str
     shape: tuple[int, ...]
-    num_clients: int
-    num_examples: int
+    num_clients: Count
+    num_examples: Count
     num_classes: int
-    cohort_size: int
-    rounds: int
+    cohort_size: Count
+    rounds: Count
     model: Mapping[str, Any] = field(default_factory=dict)
     local: Mapping[str, Any] = field(default_factory=dict)
     centers: float | None = 0.05
@@ -53,10 +54,6 @@ class Workload:
     least_examples: int | None = None
     by_chance: bool = False
     algorithm: str = "average_participating"
-
-    def __post_init__(self) -> None:
-        for name in ("num_clients", "num_examples", "cohort_size", "rounds"):
-            count(name, getattr(self, name))
 
     @property
     def settings(self) -> dict[str, Any]:
