@@ -51,9 +51,6 @@ class Qsgd(Compression, name="qsgd"):
     bucket: Count = 512
     norm: Literal["max", "l2"] = "max"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return packed levels, and the scale of each bucket, ``[B, ceil(P / bucket)]``."""
         buckets = self._bucketed(rows)
