@@ -85,7 +85,7 @@ def test_metrics_are_tried_on_every_client_before_the_first_round(algorithm):
     y[30:] = 1
     data = to.data.from_arrays(x, y, client_ids=torch.arange(40) // 10).split()
     metric: Any
-    message = r"metric of_two_classes failed on outputs \(\d+, 4\) .*only one class is present; return nan"
+    message = r"metric of_two_classes failed on outputs \(\d+, 4\) .*only one class is present; write .*returns nan"
     for metric, said in ((of_two_classes, message), (whole, "(?s)metric whole: got .*needed a number")):
         with pytest.raises(ConfigurationError, match=said):
             Simulation(to.Experiment(data, nn.Linear(16, 4), algorithm, rounds=20, metrics=(metric,)))
@@ -162,7 +162,7 @@ def test_figures_that_are_always_recorded_and_classes_of_models_are_explained():
         ConfigurationError, match="every evaluation records accuracy where it is defined, for every split"
     ):
         to.Experiment(DATA, to.models.Logistic(), metrics=("accuracy",))
-    with pytest.raises(ConfigurationError, match=r"write Linear\(...\), an object of this class"):
+    with pytest.raises(ConfigurationError, match=r"write Linear\(...\), the module itself"):
         to.Experiment(DATA, nn.Linear)  # type: ignore[arg-type]
 
 
