@@ -42,7 +42,7 @@ WAYS: Mapping[str, tuple[str, str, bool, bool]] = {
 PyTorch lets convolutions use TF32 by default, and products not.
 """
 
-TESTS = ("tests/engine", "tests/laws/test_engines.py", "tests/laws/test_bf16.py")
+TESTS = ("tests/engine", "tests/laws/test_engines.py", "tests/laws/test_bf16.py", "tests/models/test_recurrence.py")
 """Tests that compute on ``TURNOUT_TEST_DEVICE``, and those that need a GPU."""
 
 PEERS = {"jax": (25, 1000)}

@@ -151,3 +151,15 @@ def test_cells_are_sums_in_full_precision(monkeypatch):
     x, y = torch.randint(5, (2, 3, 6)), torch.randint(5, (2, 3))
     objective.gradient(objective.initial.expand(2, -1), x, y, None, torch.arange(2), replay=False)
     assert set(seen) == {torch.float32}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kernel_computes_the_cell_as_written(dtype, monkeypatch):
+    """PyTorch does not document what its kernel returns: outputs, cells, and gates after their nonlinearities."""
+    torch.manual_seed(0)
+    wide, weights = torch.randn(9, 3, 2, 16, dtype=dtype).cuda(), torch.randn(3, 16, 4, dtype=dtype).cuda()
+    by_kernel = Recurrence.apply(wide, weights)
+    monkeypatch.setattr(recurrence, "_has_kernel", lambda _: False)
+    for result, expected in zip(by_kernel, Recurrence.apply(wide, weights), strict=True):
+        torch.testing.assert_close(result, expected)
