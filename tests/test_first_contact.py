@@ -49,7 +49,6 @@ def mistake(call: Callable[[], Any]) -> str:
         (lambda: experiment().run(verbose=1), "did you mean 'progress'?"),
         (lambda: experiment(optimizer="adam"), "algorithm=to.fedavg(local=to.AdamW(lr=0.001))"),
     ],
-    ids=str,
 )
 def test_names_of_other_programs_lead_to_ours(call: Callable[[], Any], remedy: str) -> None:
     assert remedy in mistake(call)
@@ -98,7 +97,6 @@ def test_names_of_other_programs_lead_to_ours(call: Callable[[], Any], remedy: s
             "Write x.transpose(0, 3, 1, 2) if colors are last",
         ),
     ],
-    ids=str,
 )
 def test_errors_say_what_was_given_and_what_to_write(call: Callable[[], Any], given: str, remedy: str) -> None:
     message = mistake(call)
