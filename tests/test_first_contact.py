@@ -46,7 +46,6 @@ def mistake(call: Callable[[], Any]) -> str:
         (lambda: SOURCE.split(alpha=0.1, num_clients=4), "(partition=to.partition.Dirichlet(alpha=0.1))"),
         (lambda: to.fedprox(proximal_mu=0.1), "did you mean 'mu'?"),
         (lambda: to.compare({}, num_seeds=3, folder="runs"), "did you mean 'seeds'?"),
-        (lambda: experiment().run(verbose=1), "did you mean 'progress'?"),
         (lambda: experiment(optimizer="adam"), "algorithm=to.fedavg(local=to.AdamW(lr=0.001))"),
     ],
 )

@@ -15,7 +15,6 @@ from turnout.base.algorithm import Algorithm
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, count
-from turnout.core.other_names import explains_arguments
 from turnout.core.signals import Flag
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
@@ -85,7 +84,6 @@ class Experiment(Configuration):
         if self.statistics == "average":
             check_averages(self.algorithm, self.pace)
 
-    @explains_arguments
     def run(
         self,
         /,

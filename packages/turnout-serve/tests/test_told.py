@@ -235,7 +235,8 @@ def test_what_an_evaluation_waits_for_is_told(monkeypatch, capsys):
         assert expected in capsys.readouterr().err
 
 
-def test_notices_are_lines_of_json_where_the_log_is(caplog, capsys):
+def test_notices_are_lines_of_json_where_the_log_is(caplog, capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("turnout"), "handlers", [])  # of a command that ran before
     with caplog.at_level(logging.INFO, "turnout.server"):
         LogOption(logs="json").tell("1,000 one-time codes")
         LogOption(logs="json").tell("no certificate", "yellow")
