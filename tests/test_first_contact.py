@@ -1,5 +1,7 @@
 """Mistakes of people who come from other programs: each error says what was given and what to write."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def test_file_and_rows_give_the_same_trace(tmp_path, suffix):
         (lambda: TimedTrace(((4, 5, 6),), num_devices=4, drawn=True), DataError, "names device 4, and there are 4"),
         (lambda: TimedTrace(ROWS, drawn=True, seconds_per_round=0), ConfigurationError, "A round lasts whole seconds"),
         (
-            lambda: Flash(available="plugged"),
+            lambda: Flash(available=cast("Any", "plugged")),
             ConfigurationError,
             "available: got 'plugged', needed 'charging'",
         ),

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.table import Table
 
 from turnout import Experiment, Population, fedau
 from turnout.models import Mlp
@@ -70,7 +72,6 @@ def test_refused_reports_name_their_client(world, tmp_path, heard, restarts):
 
 
 def test_list_of_clients_shows_refusals():
-    from rich.table import Table
 
     from turnout_serve.wire.admin_bodies import Row
 
@@ -201,6 +202,7 @@ def test_name_of_a_client_cannot_look_like_other_fields_of_a_line():
 def test_people_read_plain_words(state, shows):
     row = {"client": 0, "name": "", "state": state, "reason": None, "seen": None, "reports": 0, "participation": 0.0}
     table = shown({"clients": [row], "version": 8, "next": None})
+    assert isinstance(table, Table)
     cells = {column.header: list(column.cells) for column in table.columns}
     assert cells["state"] == [shows]
     assert not cells.keys() & {"code", "certificate"}  # no client has any
@@ -231,7 +233,8 @@ def test_what_an_evaluation_waits_for_is_told(monkeypatch, capsys):
         clock = itertools.count(0.0, 10.0)
         monkeypatch.setattr(time, "monotonic", lambda clock=clock: next(clock))
         answers = iter([{"survey": 0}, *states[first:]])
-        outcome(SimpleNamespace(ask=lambda *_, answers=answers: next(answers)), {}, pause=0.0)
+        administrator: Any = SimpleNamespace(ask=lambda *_, answers=answers: next(answers))
+        outcome(administrator, {}, pause=0.0)
         assert expected in capsys.readouterr().err
 
 
