@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pytest
+import torch
 
+from turnout import Sgd
 from turnout.core.checks import ConfigurationError
 from turnout.core.other_names import ExplainsArguments
 from turnout.core.ranges import Count, Decay, NotNegative, Positive, Probability, Share, Whole
@@ -76,3 +79,9 @@ def test_arguments_by_position_and_of_subclasses_are_checked():
         Piece(1, -1)
     with pytest.raises(ConfigurationError, match=r"^more: got 0"):
         Derived(more=0)
+
+
+@pytest.mark.parametrize("value", [np.array(["pass", "fresh"]), torch.tensor([1, 2]), ["pass"], None])
+def test_values_of_other_kinds_are_refused_by_the_values_of_a_literal(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"sampling: got .*, needed 'pass', 'fresh' or 'replacement'"):
+        Sgd(sampling=value)

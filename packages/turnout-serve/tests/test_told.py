@@ -72,7 +72,6 @@ def test_refused_reports_name_their_client(world, tmp_path, heard, restarts):
 
 
 def test_list_of_clients_shows_refusals():
-
     from turnout_serve.wire.admin_bodies import Row
 
     row = Row(

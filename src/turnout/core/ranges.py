@@ -17,6 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -92,6 +93,7 @@ def _check_of(member: Any, members: tuple[Any, ...]) -> Callable[[str, Any], obj
 
 def _one_of(known: tuple[Any, ...], name: str, value: Any) -> None:
     """Check that a value is one of those of a ``Literal``, or an earlier name of one."""
-    if present(value) not in known:
+    # Arrays and tensors are not compared, because the result is not one truth value.
+    if not isinstance(value, str | Real) or present(value) not in known:
         *first, last = map(repr, known)
         raise refuse(name, given=value, needed=f"{', '.join(first)} or {last}" if first else last)

@@ -57,9 +57,8 @@ class Connection:
         trusted = self.ca if self.pinned is None else self.pinned
         context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.pinned is None
-        context.verify_flags |= (
-            ssl.VERIFY_X509_PARTIAL_CHAIN
-        )  # the certificate of the server may be the end of the chain
+        # The certificate of the server may be the end of the chain.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if trusted is not None:
             load_authority(context, "ca", trusted)
         if self.certificate is not None:

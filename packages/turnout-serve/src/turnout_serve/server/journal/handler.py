@@ -91,10 +91,8 @@ class EntryHandler:
 
     def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
         """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
-        version, removed = (
-            self._driver.version,
-            self._driver.roster.named(entry.sender) if entry.kind == "remove" else {},
-        )
+        version = self._driver.version
+        removed = self._driver.roster.named(entry.sender) if entry.kind == "remove" else {}
         effects = self._driver.apply(entry)
         if removed:
             log.info("client removed", extra=removed)
@@ -159,9 +157,8 @@ def _tell(driver: Driver, entry: Entry, effects: Effects, version: int) -> None:
         case "enrol":
             log.info("client enrolled", extra=driver.roster.named(entry.sender))
         case kind if kind in _LOGGED:
-            log.info(
-                _LOGGED[kind], extra=driver.roster.named(entry.sender) | ({"reason": text} if kind == "ban" else {})
-            )
+            reason = {"reason": text} if kind == "ban" else {}
+            log.info(_LOGGED[kind], extra=driver.roster.named(entry.sender) | reason)
         case "fail" if "refused" in entry.data:
             reason = {"task": entry.task, "reason": entry.data["refused"]}
             log.warning("report refused", extra=driver.roster.named(entry.sender) | reason)
