@@ -218,14 +218,24 @@ def test_unrequested_reports_are_refused(folder, what):
         world.close()
 
 
-def test_oversized_reports_are_refused_before_the_body_is_read(deployed):
-    """The answer is 413, by the headers or, if they are wrong, by the body."""
-    task, big = task_of(deployed, 0), b"x" * 100_000
-    assert put(deployed, 0, task, big).status == 413
-    assert put(deployed, 0, task, b"x", content_length="999999999").status == 413
-    assert put(deployed, 0, task, b"x" * 100, upload_length="50").status == 413
-    assert deployed.host.send("POST", "/v1/checkin", b"[" * 20_000, auth(deployed, 0)).status == 413
-    assert not list(deployed.host.store.files.incoming.glob("0-*"))
+def test_oversized_reports_are_refused_before_the_body_is_read(folder):
+    """The answer is 413, by the headers or, if they are wrong, by the body, and the task has ended."""
+    large = [(b"x" * 100_000, {}), (b"x", {"content_length": "999999999"}), (b"x" * 100, {"upload_length": "50"})]
+    world = World(RUN, folder)
+    try:
+        for home in world.homes:
+            home.step(world.host)
+        for client, (body, headers) in enumerate(large):
+            world.homes[client].train(world.host)
+            task = task_of(world, client)
+            assert put(world, client, task, body, **headers).status == 413
+            assert world.host.service.state_of(client, task).body == {"state": "dropped", "reason": "died"}
+            assert put(world, client, task, body, **headers).status == 410
+        assert [number for number, _ in world.host.driver.roster.refused.values()] == [1, 1, 1]
+        assert world.host.send("POST", "/v1/checkin", b"[" * 20_000, auth(world, 0)).status == 413
+        assert not list(world.host.store.files.incoming.iterdir())
+    finally:
+        world.close()
 
 
 def auth(world, client):

@@ -225,12 +225,13 @@ def test_report_in_chunks_is_taken(folder, chunk, announces):
         path = f"/v1/tasks/{task['task']}/report"
         headers = {"repr-digest": repr_digest(digest(body))} | ({"upload-length": str(len(body))} if announces else {})
         pieces = lambda of: (of[begin : begin + chunk] for begin in range(0, len(of), chunk))  # noqa: E731
-        large = bytes(expected.size_limit + 1)
-        assert announces or http.put(path, content=pieces(large), headers=headers).status_code == 413
         assert http.put(path, content=pieces(body[:-1]), headers=headers).status_code == 409
         taken = http.put(path, content=pieces(body), headers=headers)
         assert (taken.status_code, taken.json()) == (201, {"state": "taken"})
         assert made.driver.roster.refused == {}
+        large, task = bytes(expected.size_limit + 1), http.post("/v1/checkin", json={"wait": 5}).json()["task"]["task"]
+        refused = http.put(f"/v1/tasks/{task}/report", content=pieces(large), headers=headers)
+        assert (refused.status_code, made.driver.roster.refused[0]) == (413, (1, refused.json()["reason"]))
 
 
 def test_report_without_any_length_is_answered_411(folder):

@@ -197,6 +197,15 @@ def announce(deployed, client, task, body, **headers):
     return put(deployed, client, task, b"", digest(body), **{"upload-length": size, "upload-offset": size, **headers})
 
 
+def test_upload_that_is_too_large_ends_the_task(world, remote):
+    deployed, _, body = hostile(world)
+    task, length, read = deployed.host.driver.task_of(0).task, str(1 << 40), []
+    remote.before = read.append
+    headers = {"upload-length": length, "upload-offset": length}
+    assert [announce(deployed, 0, task, body, **headers).status for _ in range(2)] == [413, 410]
+    assert read == []
+
+
 def test_invalid_uploads_are_refused(world, remote, undisturbed):  # noqa: F811
     deployed, link, body = hostile(world)
     task, read = deployed.host.driver.task_of(0).task, []
@@ -211,10 +220,6 @@ def test_invalid_uploads_are_refused(world, remote, undisturbed):  # noqa: F811
     assert "get" not in read  # its size alone was looked at
     remote.http(Call("PUT", link, body=body[:-1] + bytes([body[-1] ^ 1])))
     assert announce(deployed, 0, task, body).table()["reason"] == "the report was damaged on its way"
-    assert (
-        announce(deployed, 0, task, body, **{"upload-length": str(1 << 40), "upload-offset": str(1 << 40)}).status
-        == 413
-    )
     assert remote.names("checking") == remote.names("reports") == []
     assert not list(deployed.host.store.files.incoming.iterdir())
     deployed.run()

@@ -126,7 +126,11 @@ def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
     nan = encode({**tensors, "delta": tensors["delta"] * torch.nan})
     send("a report that holds NaN", _report(token, task, nan))
     send("a report on a task that was dropped", _report(token, task, body))
-    answer = post("ask for work a third time", "/v1/checkin", {"wait": 0})
+    answer = post("ask for work a third time", "/v1/checkin", {"wait": 10})
+    call = _report(token, Assignment.read(answer.table()["task"]), body)
+    large = {**call.headers, "upload-length": str(1 << 30)}
+    send("a report that is too large", Call("PUT", call.path, body=body, headers=large))
+    answer = post("ask for work a fourth time", "/v1/checkin", {"wait": 0})
     if isinstance(table := answer.table().get("task"), dict):
         post("give a task up", f"/v1/tasks/{table['task']}/fail", {"reason": "died"})
     post("leave", "/v1/leave", {})
@@ -145,11 +149,8 @@ def _reports(recorder: Recorder, token: Mapping[str, str], task: Assignment, bod
     call = _report(token, task, body)
     others = {k: v for k, v in call.headers.items() if k != "repr-digest"}
     send("a report without its digest", Call("PUT", call.path, body=body, headers=others))
-    for name, header, value in (
-        ("a report on another task", "task-fingerprint", "0" * 32),
-        ("a report that is too large", "upload-length", str(1 << 30)),
-    ):
-        send(name, Call("PUT", call.path, body=body, headers={**call.headers, header: value}))
+    other = {**call.headers, "task-fingerprint": "0" * 32}
+    send("a report on another task", Call("PUT", call.path, body=body, headers=other))
     send("a report that begins in the middle", _report(token, task, body, half))
     send("the first half of a report", _report(token, task, body, 0, half))
     send("ask how much of it is here", Call("GET", path, headers=token))

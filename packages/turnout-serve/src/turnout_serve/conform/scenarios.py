@@ -119,6 +119,7 @@ SCENARIOS = (
     Scenario("429 to a report", _REPORT, _refused(429, seconds=1.0), _KEEPS, _same_report),
     Scenario("500 to a report", _REPORT, _refused(500), _KEEPS, _same_report),
     Scenario("410 to a report", _REPORT, _refused(410), "drops the report", _dropped),
+    Scenario("413 to a report", _REPORT, _refused(413), "drops the report", _dropped),
     Scenario("422 to a report", _REPORT, _refused(422), "drops the report", _dropped),
     Scenario("409 without offset", _REPORT, _refused(409), "drops the report", _dropped),
     Scenario("a restart of the server", _REPORT, Fault("drop", action="restart"), _KEEPS, _same_report),

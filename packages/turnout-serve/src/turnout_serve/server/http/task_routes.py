@@ -83,7 +83,7 @@ class TaskRoutes:
             409: "Another report on this task was taken; or, with `offset`, the report goes on at that byte.",
             410: "The task has ended without a report, for `reason`.",
             411: "The request has neither Content-Length nor a body in chunks.",
-            413: "The report is larger than one on this task can be.",
+            413: "The report is larger than one on this task can be; the task has ended.",
             422: "The report is not what was asked for; the task has ended.",
             **_NO_TASK,
         },
@@ -107,9 +107,8 @@ class TaskRoutes:
         try:
             return await self._taken(request, client, assignment, digest)
         except Refused as refused:
-            if refused.verdict.status == 413:
-                who = self._service.driver.roster.named(client)
-                log.warning("report refused", extra=who | {"task": task, "reason": str(refused)})
+            if refused.verdict.status == 413:  # the client drops the report
+                await written(self._service.fail(client, task, "died", str(refused)))
             raise
 
     async def _taken(self, request: Request, client: int, assignment: Assignment, digest: str) -> Response:
