@@ -5,7 +5,7 @@ import pytest
 import turnout as to
 from turnout import CheckpointError, ConfigurationError
 from turnout.pieces.aggregation import PrivateSum
-from turnout_serve.client.state_folder import check_algorithm
+from turnout_serve.client.agreement import check_algorithm
 
 PRIVATE = to.fedau(also=(PrivateSum(norm=0.5, noise_multiplier=2.0),))
 

@@ -14,7 +14,7 @@ from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout_serve.cli.administrator import AdministratorOptions
 from turnout_serve.cli.commands import clients, surveys
-from turnout_serve.client.connection import AdministrationFailed, Administrator
+from turnout_serve.client.administrator import AdministrationFailed, Administrator
 from turnout_serve.client.join import Connection
 from turnout_serve.server.journal.replay import replay
 

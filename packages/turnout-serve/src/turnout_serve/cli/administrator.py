@@ -23,7 +23,8 @@ from turnout_serve.cli.connection import ConnectionOptions
 _LONGEST = 2048  # bytes of a file with an address
 
 if TYPE_CHECKING:
-    from turnout_serve.client.connection import Administrator, Connection
+    from turnout_serve.client.administrator import Administrator
+    from turnout_serve.client.connection import Connection
 
 
 @options
@@ -50,7 +51,7 @@ class AdministratorOptions(ConnectionOptions):
             RunFailed: if the server does not respond, or rejects the request.
         """
         administrator = self.administrator()
-        from turnout_serve.client.connection import AdministrationFailed
+        from turnout_serve.client.administrator import AdministrationFailed
 
         try:
             answer = request(administrator)
@@ -67,7 +68,7 @@ class AdministratorOptions(ConnectionOptions):
         Raises:
             ConfigurationError: as `server` does, and if there is no token.
         """
-        from turnout_serve.client.connection import Administrator
+        from turnout_serve.client.administrator import Administrator
         from turnout_serve.wire.administrator import TOKEN_FILE, VARIABLE
 
         connection, token = self.server(timeout=60.0)

@@ -136,7 +136,8 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         Raises:
             ConfigurationError: if values are invalid.
         """
-        from turnout_serve.server.http.limits import Limits, Networks, Proxies
+        from turnout_serve.server.http.limits import Limits
+        from turnout_serve.server.http.proxies import Networks, Proxies
         from turnout_serve.server.leases import Leases
         from turnout_serve.server.options import Options
 

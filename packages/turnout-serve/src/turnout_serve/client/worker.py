@@ -136,16 +136,3 @@ def phase_message(side: ClientSide, task: Assignment, memory: State) -> tuple[by
         return None
     done = side.answer(task.phase, task.version, inputs, memory)
     return None if done is None else (encode(done[0]), done[1])
-
-
-def reference_report(
-    worker: Worker, task: Assignment, model: State, memory: State, client: int = 0
-) -> tuple[bytes, State]:
-    """Return the body of the report on a task, and the memory of the client afterwards.
-
-    Raises:
-        ValueError: if the client gives up the task.
-    """
-    if (done := worker.do(client, task, model, memory)) is None:
-        raise ValueError(f"the reference client gives up task {task.task} of the phase {task.phase}")
-    return done

@@ -19,7 +19,8 @@ from turnout_serve.client.calls import Answer, Call
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.session import report_call
 from turnout_serve.client.state import Pending
-from turnout_serve.client.worker import Worker, reference_report
+from turnout_serve.client.worker import Worker
+from turnout_serve.conform.reference import reference_report
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server

@@ -8,8 +8,9 @@ from typing import Any
 
 from turnout.core.types import State
 from turnout.protocol.survey import SURVEYS
-from turnout_serve.client.worker import Worker, reference_report
+from turnout_serve.client.worker import Worker
 from turnout_serve.conform.faults import Exchange
+from turnout_serve.conform.reference import reference_report
 from turnout_serve.conform.scenarios import Scenario
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import decode, digest, read_manifest

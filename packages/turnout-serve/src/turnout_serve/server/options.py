@@ -10,7 +10,8 @@ from typing import Literal
 
 from turnout.core.checks import ConfigurationError, count
 from turnout.protocol.counts import MAX_COUNT
-from turnout_serve.server.http.limits import Limits, Networks, Proxies
+from turnout_serve.server.http.limits import Limits
+from turnout_serve.server.http.proxies import Networks, Proxies
 from turnout_serve.server.leases import Leases
 from turnout_serve.wire.tls import load_authority, load_pair
 

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import torch
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
-from turnout.base.phases import Form, Shapes
 from turnout.core.types import State
 from turnout.record.contents import Finite
 from turnout_serve.wire.edge import BIG, WHOLE, Count, Digest, Malformed, read
-from turnout_serve.wire.format import DTYPES, NAMES, Manifest, Spec, WireError, decode, digest, size_limit
+from turnout_serve.wire.format import DTYPES, NAMES, Spec, WireError, digest
 
 PlainTensor = tuple[str, tuple[Count, ...], str]
 """A tensor as plain values: its type, its shape, and its bytes in hexadecimal digits."""
@@ -121,35 +120,3 @@ def _tensor(dtype: str, shape: tuple[int, ...], text: str) -> torch.Tensor:
         return flat.reshape(tuple(shape)).clone()
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise WireError(f"the server's answer holds no tensor: {error}") from None
-
-
-class PhaseFormat:
-    """Format of the messages of one extra phase.
-
-    Args:
-        form: types and shapes of the tensors of the message.
-
-    Attributes:
-        manifest: types and shapes of the tensors.
-    """
-
-    def __init__(self, form: Form) -> None:
-        self.manifest: Manifest = {name: Spec(NAMES[dtype], shape) for name, (dtype, shape) in form.items()}
-
-    @property
-    def size_limit(self) -> int:
-        """Maximum size in bytes."""
-        return size_limit(self.manifest)
-
-    def read(self, body: bytes) -> State:
-        """Return the tensors of a message.
-
-        Raises:
-            WireError: if there are other tensors.
-        """
-        return decode(body, self.manifest)
-
-
-def input_shapes(task: Assignment) -> Shapes:
-    """Return the shapes of the inputs of a task, on which the format of its message depends."""
-    return {name: tuple(shape) for name, (_, shape, _) in task.told.items()}

@@ -16,7 +16,7 @@ from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
 
 if TYPE_CHECKING:
-    from turnout_serve.client.connection import Administrator
+    from turnout_serve.client.administrator import Administrator
 
 
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"

@@ -116,9 +116,9 @@ def join(options: JoinOptions) -> None:
     options.use_threads()
     connection = options.connection(url)
     from turnout_serve.cli.joining import clients_experiment
+    from turnout_serve.client.agreement import check_algorithm
     from turnout_serve.client.computer import Computer
     from turnout_serve.client.state import ClientState
-    from turnout_serve.client.state_folder import check_algorithm
     from turnout_serve.wire.data_shape import DataShape
 
     run = announced_run(connection, options.patience)

@@ -17,7 +17,7 @@ from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
 
 if TYPE_CHECKING:
-    from turnout_serve.client.connection import Administrator
+    from turnout_serve.client.administrator import Administrator
 
 _MOST = 20  # numbers of a figure that are printed
 _PATIENCE = 3.0  # seconds until a notice says what an evaluation or query waits for

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from turnout_serve.server.http.administration import Administration
 from turnout_serve.server.http.client_routes import ClientRoutes
-from turnout_serve.server.http.downloads import JoinPage, ModelRoutes
+from turnout_serve.server.http.downloads import ModelRoutes
 from turnout_serve.server.http.endpoints import Endpoints
+from turnout_serve.server.http.join_page import JoinPage
 from turnout_serve.server.http.requests import Gate
 from turnout_serve.server.http.routes import Route, routes_of
 from turnout_serve.server.http.status import status

@@ -1,20 +1,17 @@
-"""Download files: models, whole or in part, and the page of ``turnout serve --page`` that turns a browser into a client."""
+"""Download models: immutable files, whole or in part."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
-from turnout_serve.server.http.endpoints import PAGE_HEADERS
 from turnout_serve.server.http.requests import DIGEST
-from turnout_serve.server.http.routes import BINARY, route, routes_of
+from turnout_serve.server.http.routes import BINARY, route
 from turnout_serve.server.run.publication import CurrentModel
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
@@ -100,29 +97,3 @@ async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
             piece = file.read(min(_PIECE, stop - start))
         start += len(piece)
         yield piece
-
-
-_POLICY = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-src 'self'")
-
-
-class JoinPage:
-    """The endpoints of the page and of its JavaScript client."""
-
-    @route("GET", "/join", {200: ("text/html", "A page.")}, "anyone")
-    async def join(self) -> Response:
-        """Show a page that turns a browser into a client."""
-        return HTMLResponse(_file("join.html"), headers={**PAGE_HEADERS, "content-security-policy": _POLICY})
-
-    @route("GET", "/turnout.js", {200: ("text/javascript", "A module.")}, "anyone")
-    async def module(self) -> Response:
-        """Give the client for browsers and for Node."""
-        headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
-        return Response(_file("turnout.js"), headers=headers, media_type="text/javascript")
-
-
-@cache
-def _file(name: str) -> str:
-    return files("turnout_serve.client").joinpath("javascript", name).read_text(encoding="utf-8")
-
-
-PAGE_ROUTES = routes_of(JoinPage)

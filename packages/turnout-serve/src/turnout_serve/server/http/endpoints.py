@@ -104,7 +104,7 @@ class Endpoints(ABC):
         """Count a request that a trusted proxy forwards by the address of its client; yield False for one too many."""
         peer, headers = scope.get("client"), scope["headers"]
         forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
-        client = None if peer is None else self._options.proxies.client(peer[0], forwarded)
+        client = self._options.proxies.client(peer[0], forwarded) if peer and forwarded else None
         if client is None:
             yield True
             return

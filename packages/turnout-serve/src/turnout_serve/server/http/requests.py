@@ -15,7 +15,8 @@ from starlette.requests import Request
 
 from turnout_serve.server.enrollment import UNKNOWN, hashed
 from turnout_serve.server.http.handshake import CERTIFICATE
-from turnout_serve.server.http.limits import Networks, RateLimit, network_of
+from turnout_serve.server.http.limits import RateLimit, network_of
+from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.options import Options
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused

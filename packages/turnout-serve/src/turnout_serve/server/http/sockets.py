@@ -20,7 +20,8 @@ from uvicorn.protocols.utils import get_remote_addr
 from turnout.core import signals
 from turnout.core.checks import ConfigurationError
 from turnout_serve.server.http.handshake import CERTIFICATE, Handshake, subject_of
-from turnout_serve.server.http.limits import Limits, Networks, Peers, Proxies, network_of
+from turnout_serve.server.http.limits import Limits, Peers, network_of
+from turnout_serve.server.http.proxies import Networks, Proxies
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one

@@ -20,9 +20,10 @@ from turnout_serve.server.run.usual import UsualSizes
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import bodies
-from turnout_serve.wire.assignment import Assignment, PhaseFormat
+from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import LARGE, WireError
 from turnout_serve.wire.messages import ReportFormat
+from turnout_serve.wire.phases import PhaseFormat
 from turnout_serve.wire.surveys import SumsFormat
 
 log = logging.getLogger("turnout.http")

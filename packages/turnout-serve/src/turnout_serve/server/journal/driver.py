@@ -20,12 +20,13 @@ from turnout_serve.server.journal.entries import Effects, Entry
 from turnout_serve.server.run.blame import PieceFailed, is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
 from turnout_serve.server.run.ledger import Ledger
-from turnout_serve.server.run.open_survey import SurveyOptions, scheduled
 from turnout_serve.server.run.publication import Publication, Published
-from turnout_serve.server.run.roster import REASONS, Roster, TaskBook
+from turnout_serve.server.run.roster import REASONS, Roster
 from turnout_serve.server.run.served_run import ServedRun
 from turnout_serve.server.run.setting import RunSetting
+from turnout_serve.server.run.survey_options import SurveyOptions, scheduled
 from turnout_serve.server.run.surveys import Surveys
+from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.assignment import Assignment

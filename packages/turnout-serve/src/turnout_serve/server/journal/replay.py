@@ -12,11 +12,11 @@ from turnout.protocol.survey import ClosedSurvey
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
 from turnout_serve.server.journal.chain import RESTORE, Chain
-from turnout_serve.server.journal.checkpoints import restore
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Entry
 from turnout_serve.server.journal.receipts import Receipts
 from turnout_serve.server.journal.retention import replay_start
+from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.journal.trace import Replayed, Visits
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.files import ReportLost

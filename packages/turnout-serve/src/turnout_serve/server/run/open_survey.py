@@ -1,11 +1,11 @@
-"""One evaluation or query: its options, its tasks, its messages, and the sum of its answers."""
+"""One open evaluation or query: its tasks, its messages, and the sum of its answers."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 
 from turnout.core.types import State
 from turnout.evaluation.queries import Question
-from turnout.protocol.survey import FIRST_TASK, OpenedSum, Survey, SurveyPhase
+from turnout.protocol.survey import FIRST_TASK, OpenedSum, Survey
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.setting import RunSetting
@@ -209,36 +209,3 @@ def restored(facts: Mapping[str, Any], setting: RunSetting, read: Callable[[int,
         opened.tasks = {task: client for task, client, of in facts["tasks"] if of == number}
         survey.open.update(opened.tasks.values())
         yield opened
-
-
-@dataclass(frozen=True)
-class SurveyOptions:
-    """Options of an evaluation or query.
-
-    Attributes:
-        phase: ``"evaluate"`` or ``"query"``.
-        share: share of the clients that are asked.
-        seconds: until it ends, for clients that join meanwhile; None ends it with the last answer.
-        question: question of a query.
-        secret: secret of its noise alone, hexadecimal; empty for an evaluation on schedule.
-        every: True for an evaluation on schedule, which ends the one before.
-    """
-
-    phase: SurveyPhase
-    share: float
-    seconds: float | None = None
-    question: Mapping[str, Any] | None = None
-    secret: str = ""
-    every: bool = False
-
-
-def scheduled(setting: RunSetting, version: int, last: bool) -> SurveyOptions | None:
-    """Return the evaluation of a new model that the schedule of a run has; None without one.
-
-    Args:
-        setting: setting of the run.
-        version: version of the model.
-        last: True for the last model of the run.
-    """
-    due = setting.evaluate_share and (last or version % setting.evaluate_every == 0)
-    return SurveyOptions("evaluate", setting.evaluate_share, every=True) if due else None

@@ -21,12 +21,14 @@ from turnout_serve.server.journal.entries import Effects, Entry, Outcome
 from turnout_serve.server.run.blame import Blame
 from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
+from turnout_serve.server.run.measurements import Measurements
 from turnout_serve.server.run.noise import Noise
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
-from turnout_serve.server.run.roster import Roster, TaskBook
+from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
-from turnout_serve.server.run.training_tasks import Measurements, TrainingTasks
+from turnout_serve.server.run.task_book import TaskBook
+from turnout_serve.server.run.training_tasks import TrainingTasks
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.assignment import Assignment
 

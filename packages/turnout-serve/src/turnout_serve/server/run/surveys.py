@@ -12,11 +12,13 @@ from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, Survey, 
 from turnout_serve.server.journal.entries import Effects, Entry, Outcome
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
-from turnout_serve.server.run.open_survey import OpenSurvey, SurveyOptions, facts_of, restored, survey_of
+from turnout_serve.server.run.open_survey import OpenSurvey, facts_of, restored, survey_of
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
-from turnout_serve.server.run.roster import Roster, TaskBook
+from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
+from turnout_serve.server.run.survey_options import SurveyOptions
+from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from turnout.core.types import State
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.federated_server import FederatedServer
-from turnout.protocol.pace import Ask, Drop, Gather, SetTimer
+from turnout.protocol.pace import Ask, Drop, SetTimer
 from turnout_serve.server.journal.entries import Effects, Outcome
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
-from turnout_serve.server.run.roster import TaskBook
+from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.wire.assignment import Assignment, plain_row
 
 log = logging.getLogger("turnout.server")
@@ -111,36 +108,3 @@ class TrainingTasks:
         """End all open tasks for a reason."""
         for client, task in sorted(self._book.training(), key=lambda pair: pair[1].task):
             self.end([task.task], [client], reason)
-
-
-class Measurements:
-    """The measurements for the present round, by the tasks of the clients that have measured.
-
-    Args:
-        server: holds the measurements.
-        reports: those that are still to be used.
-        tasks: ends the tasks of clients.
-
-    Attributes:
-        task_of: the task of each client that has measured.
-    """
-
-    def __init__(self, server: FederatedServer, reports: Reports, tasks: TrainingTasks) -> None:
-        self._server, self._reports, self._tasks = server, reports, tasks
-        self.task_of: dict[int, int] = {}
-
-    def gathered(self, action: Gather) -> None:
-        """Record the tasks of a phase that is over."""
-        if action.phase == "measure":
-            self.task_of = dict(zip(action.clients, action.tasks, strict=True))
-
-    def drop(self, rows: Sequence[int], error: Exception) -> None:
-        """Drop the measurements in some rows, because they raise an error."""
-        if not rows or (measured := self._server.measured) is None:
-            return
-        clients = np.unique(measured.client[list(rows)]).tolist()
-        tasks = [self.task_of[client] for client in clients]
-        log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
-        self._server.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
-        self._reports.exclude(tasks, repr(error))
-        self._tasks.end(tasks, clients, "unusable")

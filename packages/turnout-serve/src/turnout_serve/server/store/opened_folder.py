@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 
-from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.core.display import printable
+from turnout.core.checks import CheckpointError
 from turnout.record import contents
 from turnout_serve.server.store.database import StoreLost
-from turnout_serve.server.store.facts import OBJECTS, Facts
-from turnout_serve.server.store.files import Files, LocalFiles
 
 SQLITE = "journal.sqlite"
 """File in the folder with the database, unless that is elsewhere."""
@@ -87,43 +82,3 @@ def _inode(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return stat.st_dev, stat.st_ino
-
-
-def open_files(
-    folder: Path,
-    url: str | None,
-    facts: Facts,
-    until_done: Callable[[Callable[[], object]], None],
-    *,
-    begun: bool,
-    read_only: bool,
-) -> Files:
-    """Open the models and reports of a run, which stay where they are once the journal has begun.
-
-    Args:
-        folder: folder of the run.
-        url: URL of an object store; None is none. The store that the folder names is not reached unless this is its
-            URL, for the folder may come from somebody else.
-        facts: about the run.
-        until_done, read_only: see `Files`.
-        begun: True where the journal has entries.
-
-    Raises:
-        ConfigurationError: if the object store is another one than the run has, or only the folder names it.
-    """
-    used = facts.get(OBJECTS) if read_only else facts.ensure(OBJECTS, "" if begun else url or "")
-    if used and url != used:
-        given = "" if url is None else f"got {url}, but "
-        raise ConfigurationError(
-            f"store: {given}the models and reports of this run are in {printable(used)}, which is reached with your "
-            f"credentials: write --store {printable(quote(used))} if you trust it"
-        )
-    if not used and url is not None:
-        raise ConfigurationError(
-            f"store: got {url}, but this run has its models and reports in {folder}: leave --store out"
-        )
-    if not used:
-        return LocalFiles(folder, until_done, read_only)
-    from turnout_serve.server.store.objects import Objects
-
-    return Objects(folder, until_done, used, read_only)

@@ -34,7 +34,8 @@ from turnout_serve.server.store.database import (
     upsert_of,
 )
 from turnout_serve.server.store.facts import BEGINS, Facts
-from turnout_serve.server.store.opened_folder import OpenedFolder, open_files
+from turnout_serve.server.store.file_store import open_files
+from turnout_serve.server.store.opened_folder import OpenedFolder
 
 
 class Store:
