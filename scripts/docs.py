@@ -24,7 +24,7 @@ from turnout.results.records import RunRecord
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.page import write
 from turnout.workbench.benchmark.rows import published
-from turnout.workbench.benchmark.standings import table_of
+from turnout.workbench.benchmark.standings import RANKED, table_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # where the folder of scripts lies
@@ -169,7 +169,8 @@ def gather() -> None:
         else:
             shutil.copy(ROOT / source, target)
     version = Version.read()
-    write(table_of(published(version), version, "small"), version, GATHERED / TABLE)
+    tables = [table_of(published(version), version, "small", figure) for figure in RANKED]
+    write(tables, version, GATHERED / TABLE)
 
 
 def of_reference() -> dict[str, str]:

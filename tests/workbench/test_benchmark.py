@@ -18,7 +18,7 @@ from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import figures_of
-from turnout.workbench.benchmark.page import alike
+from turnout.workbench.benchmark.pictures import alike
 from turnout.workbench.benchmark.standings import critical_difference, table_of
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def test_searched_options_are_the_local_step_size_and_that_of_the_server():
     assert SMALL.axes("average_all", cell)["server_lr"] == (3.0, 6.0, 12.0)
     assert SMALL.axes("amplified_fedavg", cell)["gamma"] == (1.5, 3.0, 6.0)
     assert SMALL.axes("area", cell) == {"local.lr": (0.1, 0.2, 0.4)}
-    assert SMALL.options("fedprox", cell) == {"cohort_size": 8}
+    assert SMALL.options("fedprox", cell) == {"cohort_size": None}
     assert SMALL.options("average_all", cell) == {}
 
 
@@ -97,6 +97,7 @@ def test_figures_of_a_run_are_those_of_its_tables():
     figures = figures_of(result, target=0.0)
     own = np.array(result.clients["test_accuracy"].to_pylist())
     assert figures["test_accuracy"] == result.rounds["test_accuracy"].to_pylist()[-1]
+    assert figures["client_accuracy"] == pytest.approx(own.mean())
     assert figures["worst_tenth"] == own.min()
     share = np.array(result.clients["participations"].to_pylist()) / 6
     away = own[share < 0.2]
@@ -105,6 +106,10 @@ def test_figures_of_a_run_are_those_of_its_tables():
     assert figures["updates_to_target"] == sum(result.rounds["num_participants"].to_pylist()[:3])
     assert figures["bytes"] == sum(result.rounds["bytes_up"].to_pylist()) + sum(result.rounds["bytes_down"].to_pylist())
     assert figures_of(result, target=1.1)["rounds_to_target"] is None
+    of_own_models = figures_of(result, target=0.0, personal=True)
+    shared = {"test_accuracy", "rounds_to_target", "updates_to_target"}  # figures of a model for the examples of all
+    assert {name for name, value in of_own_models.items() if value != figures[name]} == shared
+    assert {of_own_models[name] for name in shared} == {None}
 
 
 def test_row_has_tuned_options_and_figures_of_all_seeds(row):
@@ -135,6 +140,22 @@ def test_rule_that_a_cell_excludes_says_why(tmp_path):
     computed = rows.compute("scaffold", SMALL, "small", tmp_path / "row.json")
     assert "runs" in computed["cells"]["chance"]
     assert "buffer" in computed["cells"]["buffer"]["undefined"].lower()
+
+
+def test_rule_with_a_model_for_each_client_has_figures_of_clients_alone(tmp_path):
+    lines = []
+    computed = rows.compute("ditto", SMALL, "small", tmp_path / "row.json", tell=lines.append)
+    assert lines[0].startswith("ditto, chance: accuracy of clients on their own examples ")
+    for run in computed["cells"]["chance"]["runs"].values():
+        assert run["test_accuracy"] is None
+        assert 0.0 < run["client_accuracy"] <= 1.0
+    assert "runs" in computed["cells"]["buffer"]  # all clients take part, so that no selection excludes the cell
+
+
+def test_rule_that_needs_another_model_is_not_defined(tmp_path):
+    mlp = replace(CELLS[0], settings={**CELLS[0].settings, "model": {"name": "mlp", "hidden": [4]}})
+    with pytest.raises(ConfigurationError, match=r"it needs Mlp\(.*batch_norm=True.*\), and the cell has Mlp\(.*\)\)"):
+        rows.compute("fedbn", replace(SMALL, cells=(mlp,)), "small", tmp_path / "row.json")
 
 
 def test_rule_that_no_cell_can_run_is_an_error(tmp_path, monkeypatch):
@@ -204,6 +225,33 @@ def test_standings_are_paired_corrected_and_ranked():
     assert table.ranked_in == ("chance", "buffer")
 
 
+def test_baselines_are_compared_and_not_ranked():
+    reference, better = made("average_participating", (0.5, 0.6, 0.7)), made("fedau", (0.6, 0.71, 0.8))
+    version = replace(SMALL, baselines=("centralized",))
+    alone = table_of([reference, better], version, "small")
+    table = table_of([reference, better, made("centralized", (0.9, 0.92, 0.97))], version, "small")
+    assert table.standings == alone.standings
+    assert (table.ranks, table.nobody) == (alone.ranks, alone.nobody)
+    standing = table.baselines["centralized"]["chance"]
+    assert standing.gap is not None
+    assert standing.gap.mean == pytest.approx(0.33)
+    assert not standing.is_better
+    assert math.isnan(standing.rank)
+
+
+def test_rules_are_ranked_by_the_figures_that_they_have():
+    reference, personal = made("average_participating", (0.5, 0.6)), made("ditto", (0.5, 0.6))
+    for row, accuracies in ((reference, (0.5, 0.6)), (personal, (0.7, 0.9))):
+        for seed, accuracy in enumerate(accuracies):
+            row["cells"]["chance"]["runs"][str(seed)]["client_accuracy"] = accuracy
+    for run in personal["cells"]["chance"]["runs"].values():
+        run["test_accuracy"] = None
+    assert table_of([reference, personal], SMALL, "small").standings.keys() == {"average_participating"}
+    by_client = table_of([reference, personal], SMALL, "small", "client_accuracy")
+    assert by_client.standings["ditto"]["chance"].rank == 1.0
+    assert list(by_client.ranks) == ["ditto", "average_participating"]
+
+
 def test_rows_that_cannot_be_compared_are_refused():
     reference = made("average_participating", (0.5, 0.6))
     with pytest.raises(ConfigurationError, match="got two rows, needed one"):
@@ -250,10 +298,11 @@ def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
     assert "page: all.html" in page
     text = (tmp_path / "all.html").read_text()
     assert "rules.py:halved" in text
-    assert "In 2 of 2 cells no rule is significantly better than average_participating." in text
+    for figure in ("test accuracy", "accuracy of clients on their own examples"):
+        assert f"In 2 of 2 cells no rule is significantly better than average_participating by {figure}" in text
     assert '<input type="search" id="filter"' in text
-    assert text.count('<table class="sortable') == 3
-    assert text.count("<svg") >= 2  # ranks, and accuracy against absence
+    assert text.count('<table class="sortable') == 4
+    assert text.count("<svg") >= 3  # ranks by both figures, and accuracy against absence
     assert '<th scope="col">tau_max</th><th scope="col">tau_avg</th>' in text
     seen = Participation.of(CELLS[0].present)
     assert f"<td>{seen.tau_max:.3g}</td><td>{seen.tau_avg:.3g}</td>" in text

@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.pair_steps import AdaptsEvery, MixtureSteps
 from turnout.pieces.personalization.pair_models import Mixture
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -36,7 +35,8 @@ def apfl(
         adaptive: whether each client also trains its share a by gradient steps.
         adapts_every: ``"step"`` to do so in every local step, as in the paper's equation, or ``"round"`` once a round, as
             in the authors' code; see `MixtureSteps`.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -48,4 +48,6 @@ def apfl(
     Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
     """
     pieces = (MixtureSteps.of(local or Sgd(), adaptive=adaptive, adapts_every=adapts_every), Mixture(alpha))
-    return compose(*pieces, Uniform(cohort_size), DivideByParticipants(), ServerSgd(server_lr), also=also, name="apfl")
+    return compose(
+        *pieces, DivideByParticipants(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="apfl"
+    )

@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.ditto import Ditto
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -31,7 +30,8 @@ def ditto(
         local: local training; None is `Sgd` with its defaults.
         proximal: strength lambda of the proximal term, >= 0. Larger values keep personal models closer to the shared
             one; see `Ditto`.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -42,4 +42,4 @@ def ditto(
     Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
     pieces = (Ditto(proximal), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="ditto")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="ditto")

@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AggregationSteps, Sgd, Solver
 from turnout.pieces.personalization.pair_models import AggregatedModel
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -39,7 +38,8 @@ def fedala(
             `AggregationSteps`.
         share: share of a client's examples on which mixing weights are learned, in (0, 1].
         weight_lr: step size of the mixing weights, > 0.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -52,5 +52,5 @@ def fedala(
     2212.01197).
     """
     steps = AggregationSteps.of(local or Sgd(), parameters=parameters, share=share, weight_lr=weight_lr)
-    pieces = (steps, AggregatedModel(), Uniform(cohort_size), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(*pieces, also=also, name="fedala")
+    pieces = (steps, AggregatedModel(), ByExamples(), DivideBySum(), ServerSgd(server_lr))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedala")

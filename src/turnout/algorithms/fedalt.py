@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -33,7 +32,8 @@ def fedalt(
         local: local training; None is `Sgd` with its defaults.
         personal: personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
         share: share of the local steps that update v_i, in [0, 1]; their number is rounded down.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -45,4 +45,4 @@ def fedalt(
     Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """
     pieces = (Personal(personal, alternate=share), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedalt")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedalt")

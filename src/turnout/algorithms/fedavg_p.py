@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -40,7 +39,8 @@ def fedavg_p(
         personal: personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
         lr_factor: step size of the personal part relative to that of the shared part, ``gamma_v / gamma_u``, > 0.
         outer_lr: outer step size eta_v of the personal part, > 0; 1 keeps the result of local steps.
-        cohort_size: number of clients in a round (m), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (m), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: outer step size eta_u of the shared part, > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -53,4 +53,4 @@ def fedavg_p(
     """
     part = Personal(personal, lr_factor, outer_lr)
     pieces = (part, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedavg_p")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedavg_p")

@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.frozen import Frozen, Tunes
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -32,7 +31,8 @@ def fedbabu(
         local: local training; None is `Sgd` with its defaults.
         personal: parameters of the head: ``"head"`` (the last layer), a pattern of names, or several; see `Frozen`.
         tunes: parameters that clients fine-tune after training, ``"all"`` or ``"head"``; see `Frozen`.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -45,4 +45,4 @@ def fedbabu(
     (arXiv 2106.06042).
     """
     pieces = (Frozen(personal, tunes=tunes), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedbabu")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedbabu")

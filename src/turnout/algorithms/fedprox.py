@@ -6,7 +6,6 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Prox, Sgd, Solver
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
@@ -32,7 +31,8 @@ def fedprox(
         mu: strength of the proximal term, >= 0; 0 is federated averaging over a uniform cohort.
         weighted: whether to weight clients by their number of examples (FedProx). False takes the plain mean (FOLB's
             comparison).
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -45,4 +45,4 @@ def fedprox(
     """
     weights = (ByExamples(), DivideBySum()) if weighted else (DivideByParticipants(),)
     pieces = (Prox(mu), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedprox")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedprox")

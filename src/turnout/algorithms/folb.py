@@ -11,7 +11,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
-from turnout.pieces.selection import TwoCohorts, Uniform
+from turnout.pieces.selection import TwoCohorts
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Alignment, ByExamples, DivideByAbsoluteSum, DivideBySecondCohort
@@ -34,7 +34,8 @@ def folb(
 
     Args:
         local: local training; None is `Sgd` with its defaults.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement, as in the experiments.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         data_weighted: whether to weight clients by their number of examples, in the mean gradient and in the weights
             (section II-A).
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
@@ -49,7 +50,7 @@ def folb(
     """
     weights = (*_examples(data_weighted), Alignment(), DivideByAbsoluteSum())
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="folb")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="folb")
 
 
 @ALGORITHMS.register
@@ -72,7 +73,8 @@ def folb_heterogeneous(
     Args:
         local: local training; None is `Sgd` with its defaults.
         psi: penalty on inexactness, >= 0. The paper searches {0.1, 1, 10, 100}; 0 is `folb`.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         data_weighted: whether to weight clients by their number of examples, in the mean gradient and in the weights.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
@@ -86,7 +88,7 @@ def folb_heterogeneous(
     """
     weights = (*_examples(data_weighted), Alignment(psi), DivideByAbsoluteSum())
     pieces = (StartGradient(), Inexactness(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="folb_heterogeneous")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="folb_heterogeneous")
 
 
 @ALGORITHMS.register

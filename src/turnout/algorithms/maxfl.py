@@ -10,7 +10,6 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AppealGap, Sgd, Solver
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Appeal, DivideBySumPlus
@@ -41,7 +40,8 @@ def maxfl(
         epsilon: constant added to the sum of weights, >= 0; see `DivideBySumPlus`.
         tuning_steps: number of local steps by which each client fine-tunes the model before its gap is measured; 0
             measures the received model.
-        cohort_size: number of clients in a round (m), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (m), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -55,4 +55,4 @@ def maxfl(
     rule = local or Sgd()
     gap = AppealGap(rule.alone(tuning_steps) if tuning_steps else None)
     pieces = (gap, Appeal(q, sharpness), DivideBySumPlus(epsilon), ServerSgd(server_lr))
-    return compose(rule, Uniform(cohort_size), *pieces, also=also, name="maxfl")
+    return compose(rule, *pieces, cohort_size=cohort_size, also=also, name="maxfl")

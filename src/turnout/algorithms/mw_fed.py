@@ -8,7 +8,6 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AppealGap, Sgd, ShareOfWork, Solver
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, MultiplicativeWeights
@@ -34,7 +33,8 @@ def mw_fed(
         factor: growth of the weight of an unsatisfied client in one round, > 1.
         most: largest work of a client as a multiple of that of `local`; None is no bound, so a client may get up to N
             times as much, where N is the number of clients.
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -51,4 +51,4 @@ def mw_fed(
         name: ShareOfWork(amount, most) for name in ("steps", "epochs") if (amount := getattr(rule, name)) is not None
     }
     pieces = (AppealGap(), MultiplicativeWeights(factor), DivideBySum(), ServerSgd(server_lr))
-    return compose(replace(rule, **work), Uniform(cohort_size), *pieces, also=also, name="mw_fed")
+    return compose(replace(rule, **work), *pieces, cohort_size=cohort_size, also=also, name="mw_fed")

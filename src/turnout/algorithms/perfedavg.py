@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Meta, Sgd
 from turnout.pieces.local.meta import Hessian
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -31,7 +30,8 @@ def perfedavg(
         local: local training, whose step size is the paper's beta; None is `Sgd` with its defaults.
         alpha: step size of the adaptation, > 0; see `Meta`.
         hessian: treatment of the Hessian: ``"none"`` (first order, FO) or ``"difference"`` (HF).
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -43,4 +43,4 @@ def perfedavg(
     model-agnostic meta-learning approach", NeurIPS 2020.
     """
     pieces = (Meta.of(local or Sgd(), alpha, hessian), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(Uniform(cohort_size), *pieces, also=also, name="perfedavg")
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="perfedavg")

@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.pair_steps import MoreauSteps
 from turnout.pieces.personalization.pair_models import MoreauModel
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -37,7 +36,8 @@ def pfedme(
         proximal: strength lambda of the proximal term, > 0; see `MoreauSteps`.
         inner_steps: number of steps on theta_k for each local step (K), >= 1.
         inner_lr: step size of theta_k, > 0.
-        cohort_size: number of clients in a round (S), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (S), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (beta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -50,5 +50,5 @@ def pfedme(
     2006.08848).
     """
     steps = MoreauSteps.of(local or Sgd(), proximal=proximal, inner_steps=inner_steps, inner_lr=inner_lr)
-    pieces = (steps, MoreauModel(), Uniform(cohort_size), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(*pieces, also=also, name="pfedme")
+    pieces = (steps, MoreauModel(), DivideByParticipants(), ServerSgd(server_lr))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="pfedme")

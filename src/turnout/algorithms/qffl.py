@@ -6,7 +6,6 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver, StartLoss
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByCurvature
@@ -28,7 +27,8 @@ def qffl(
     Args:
         local: local training; None is `Sgd` with its defaults.
         q: fairness exponent, >= 0; 0 is the mean, and 10 comes close to minimizing the largest loss (AFL).
-        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (K), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -40,4 +40,4 @@ def qffl(
     """
     rule = local or Sgd()
     pieces = (StartLoss(), DivideByCurvature(q, rule.lr), ServerSgd(server_lr))
-    return compose(rule, Uniform(cohort_size), *pieces, also=also, name="qffl")
+    return compose(rule, *pieces, cohort_size=cohort_size, also=also, name="qffl")

@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial, Option
-from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
@@ -34,7 +33,8 @@ def scaffold(
         option: update of the control variates, ``"I"`` (full gradient at the received model) or ``"II"`` (mean gradient
             of the local steps); see `Scaffold`.
         initial: initial control variates, ``"zeros"`` (as in the paper) or ``"gradients"``; see `Scaffold`.
-        cohort_size: number of clients in a round (S), drawn uniformly without replacement.
+        cohort_size: number or share of the clients of a round (S), drawn uniformly without replacement;
+            None is all available clients.
         server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
         also: further pieces, such as a guard or another selection; see `compose`.
 
@@ -46,4 +46,4 @@ def scaffold(
     Reference: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020.
     """
     pieces = (Scaffold(option, initial), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="scaffold")
+    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="scaffold")

@@ -26,7 +26,7 @@ class Selection(Piece, ABC):
 
     needs_rounds: ClassVar[str | None] = (
         "{piece} chooses the cohort of a round, and with {pace} the order of arrival decides who is in a step (with "
-        "AllAvailable() everyone works, and concurrency says how many at a time)"
+        "AllAvailable(), or cohort_size=None of a recipe, everyone works, and concurrency says how many at a time)"
     )
 
     measurements: ClassVar[tuple[Measurement, ...]] = ()

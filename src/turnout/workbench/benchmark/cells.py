@@ -68,6 +68,11 @@ class Cell:
         """The experiment of the first seed with the default rule, for its splits and participation."""
         return Settings.of(self.settings)(0)
 
+    @property
+    def model(self) -> Any:
+        """The model that rules train."""
+        return self._first.model
+
     @cached_property
     def present(self) -> np.ndarray:
         """Return which clients are available in which round with the first seed, ``[clients, rounds]``."""
@@ -96,6 +101,7 @@ class Version:
     reference: str
     rules: Mapping[str, Mapping[str, Any]]
     cells: tuple[Cell, ...]
+    baselines: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, name: str = "v1") -> Version:
@@ -106,7 +112,7 @@ class Version:
         return cls(
             table["version"], tuple(table["seeds"]), tuple(table["tuning_seeds"]), table["tuning_budget"],
             table["reference"], table["rules"],
-            tuple(_cell(name, cell, table) for name, cell in table["cells"].items()),
+            tuple(_cell(name, cell, table) for name, cell in table["cells"].items()), tuple(table["baselines"]),
         )  # fmt: skip
 
     def of_tier(self, tier: str) -> list[Cell]:
@@ -118,7 +124,7 @@ class Version:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
         recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
         if (size := options_of(recipe).get("cohort_size")) is not None and size.default is not None:
-            declared = {"cohort_size": cell.num_clients, **declared}
+            declared = {"cohort_size": None, **declared}
         return {name: value for name, value in declared.items() if name not in _SEARCHED}
 
     def axes(self, rule: str, cell: Cell) -> dict[str, tuple[float, ...]]:

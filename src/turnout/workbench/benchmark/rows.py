@@ -25,7 +25,7 @@ from turnout.record.storage import replace_files
 from turnout.simulation.running import Interrupted
 from turnout.version import __version__
 from turnout.workbench.benchmark.cells import Cell, Version
-from turnout.workbench.benchmark.figures import figures_of
+from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES, figures_of
 
 Row = dict[str, Any]
 """A row as JSON: the rule, the version, and for each cell its hash, options, figures by seed and cost, or why it has none."""
@@ -123,13 +123,13 @@ def check(row: Row, version: Version, seed: int = 0) -> str:
     if recorded["hash"] != cell.hash:
         raise ConfigurationError(f"{name}: its hash is {recorded['hash']}, needed {cell.hash}: compute the row again")
     number = drawn.choice(sorted(recorded["runs"]))
-    again = figures_of(cell.experiment(row["rule"], recorded["options"], int(number)).run(), cell.target)
+    again = _figures(cell, row["rule"], recorded["options"], int(number))
     before, same = recorded["runs"][number], row["machine"] == machine()
     if same and again != before:
         raise ConfigurationError(
             f"{name}, seed {number}: got {again}, recorded {before}: the row is not of this version"
         )
-    gap = max(abs((again[key] or 0.0) - (before[key] or 0.0)) for key in ("test_accuracy", "worst_tenth", "absent"))
+    gap = max(abs((again[key] or 0.0) - (before[key] or 0.0)) for key in ACCURACIES)
     if gap > TOLERANCE:
         raise ConfigurationError(f"{name}, seed {number}: accuracies differ by {gap:.3f}, needed at most {TOLERANCE}")
     return f"{name}, seed {number}: " + ("equal, bit for bit" if again == before else f"within {gap:.4f}")
@@ -158,7 +158,10 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     """Tune a rule in a cell, and return its figures with all seeds; or the reason why the rule is not defined there."""
     torch.set_num_threads(1)
     try:
-        cell.experiment(rule, version.options(rule, cell), version.seeds[0], rounds=4).run()
+        first = cell.experiment(rule, version.options(rule, cell), version.seeds[0], rounds=4)
+        if first.model != cell.model:
+            return {"hash": cell.hash, "undefined": f"it needs {first.model}, and the cell has {cell.model}"}
+        first.run()
     except Interrupted:
         raise
     except TurnoutError as error:
@@ -167,7 +170,7 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     runs = {}
     for seed in version.seeds:
         try:
-            runs[str(seed)] = figures_of(cell.experiment(rule, options, seed).run(), cell.target)
+            runs[str(seed)] = _figures(cell, rule, options, seed)
         except Interrupted:
             raise
         except TurnoutError as error:  # such as a run that diverged
@@ -176,6 +179,12 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
         "hash": cell.hash, "options": options, "edges": list(search.edges), "tried": search.tried,
         "tuning_updates": search.updates, "runs": runs,
     }  # fmt: skip
+
+
+def _figures(cell: Cell, rule: str, options: Mapping[str, Any], seed: int) -> dict[str, float | None]:
+    """Run a rule with these options in a cell, and return the figures."""
+    experiment = cell.experiment(rule, options, seed)
+    return figures_of(experiment.run(), cell.target, personal=experiment.algorithm.personal is not None)
 
 
 def tuned(make: Make, rule: str, cell: Cell, version: Version, evaluations: int = 1) -> tuple[dict[str, Any], Tuned]:
@@ -222,5 +231,5 @@ def _line(rule: str, cell: Cell, result: Mapping[str, Any]) -> str:
     """Return a line about a finished cell."""
     if "undefined" in result:
         return f"{rule}, {cell.name}: not defined ({result['undefined']})"
-    accuracies = [run["test_accuracy"] for run in result["runs"].values()]
-    return f"{rule}, {cell.name}: test accuracy {sum(accuracies) / len(accuracies):.1%}"
+    figure = next(name for name in FIGURES if all(run[name] is not None for run in result["runs"].values()))
+    return f"{rule}, {cell.name}: {FIGURES[figure]} {fmean(run[figure] for run in result['runs'].values()):.1%}"

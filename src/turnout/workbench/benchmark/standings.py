@@ -15,8 +15,8 @@ from turnout.results.statistics import Gap, Measured, gap, holm
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.rows import Row
 
-RANKED = "test_accuracy"
-"""The figure by which rules are ranked."""
+RANKED = ("test_accuracy", "client_accuracy")
+"""The figures by which rules are ranked: of the shared model, and of the model that serves each client."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class Standing:
 
     Attributes:
         figures: each figure over seeds; absent where a seed has none.
-        gap: the paired difference of the test accuracy from the reference.
-        p: p-value of the difference, adjusted by Holm's method over the rules of the cell; NaN for the reference.
-        rank: rank of the mean test accuracy among the rules that are defined in the cell, 1 is the best; ties share
-            their mean rank.
+        gap: the paired difference of the ranked figure from the reference.
+        p: p-value of the difference, adjusted by Holm's method over the rules of the cell; NaN for the reference and for
+            baselines.
+        rank: rank of the mean among the rules that are defined in the cell, 1 is the best; ties share their mean rank. NaN
+            for baselines.
         edges: options whose tuned value is at the edge of the searched range.
     """
 
@@ -46,19 +47,23 @@ class Standing:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a version beside each other.
+    """The rows of a version beside each other, by a figure.
 
     Attributes:
+        figure: name of the ranked figure.
         cells: the cells of the tier.
-        standings: of each rule in each cell in which it is defined, by rule and by cell.
+        standings: of each rule in each cell in which it has the figure, by rule and by cell.
+        baselines: of each baseline in each cell, in the same way.
         undefined: reasons why rules are not defined in cells, by rule and by cell.
         ranks: average rank of each rule over the cells in which all ranked rules are defined, ascending.
         ranked_in: these cells.
         nobody: cells in which no rule is significantly better than the reference.
     """
 
+    figure: str
     cells: tuple[Cell, ...]
     standings: Mapping[str, Mapping[str, Standing]]
+    baselines: Mapping[str, Mapping[str, Standing]]
     undefined: Mapping[str, Mapping[str, str]]
     ranks: Mapping[str, float]
     ranked_in: tuple[str, ...]
@@ -70,18 +75,19 @@ class Table:
         return critical_difference(len(self.ranks), len(self.ranked_in))
 
 
-def table_of(rows: Iterable[Row], version: Version, tier: str) -> Table:
-    """Compare rows in the cells of a tier.
+def table_of(rows: Iterable[Row], version: Version, tier: str, figure: str = RANKED[0]) -> Table:
+    """Compare rows in the cells of a tier by one of the figures `RANKED`.
 
     Raises:
         ConfigurationError: if a row is of another version or has another hash of a cell, or two rows have one rule.
     """
     cells = version.of_tier(tier)
     by_rule = _checked(rows, version, cells)
-    standings: dict[str, dict[str, Standing]] = {rule: {} for rule in by_rule}
+    everyone: dict[str, dict[str, Standing]] = {}
     for cell in cells:
-        for rule, standing in _in_cell(cell.name, by_rule, version.reference).items():
-            standings[rule][cell.name] = standing
+        for rule, standing in _in_cell(cell.name, by_rule, version, figure).items():
+            everyone.setdefault(rule, {})[cell.name] = standing
+    standings = {rule: everyone[rule] for rule in by_rule if rule in everyone and rule not in version.baselines}
     undefined = {
         rule: {name: cell["undefined"] for name, cell in row["cells"].items() if "undefined" in cell}
         for rule, row in by_rule.items()
@@ -90,10 +96,11 @@ def table_of(rows: Iterable[Row], version: Version, tier: str) -> Table:
     # Ranks are of complete blocks. Rules for one kind of pace alone are left out of them, and then cells that others lack.
     ranked = [rule for rule, row in standings.items() if len(row) >= 0.75 * most > 0]
     ranked_in = [cell.name for cell in cells if ranked and all(cell.name in standings[rule] for rule in ranked)]
-    ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked})
+    ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked}, figure)
     better = {name for row in standings.values() for name, standing in row.items() if standing.is_better}
     nobody = [cell.name for cell in cells if cell.name not in better]
-    return Table(tuple(cells), standings, undefined, ranks, tuple(ranked_in), tuple(nobody))
+    baselines = {rule: everyone[rule] for rule in version.baselines if rule in everyone}
+    return Table(figure, tuple(cells), standings, baselines, undefined, ranks, tuple(ranked_in), tuple(nobody))
 
 
 def critical_difference(num_rules: int, num_cells: int) -> float | None:
@@ -136,20 +143,23 @@ def _checked(rows: Iterable[Row], version: Version, cells: Sequence[Cell]) -> di
     return by_rule
 
 
-def _in_cell(name: str, by_rule: Mapping[str, Row], reference: str) -> dict[str, Standing]:
-    """Return the standings of the rules that are defined in a cell."""
-    found = {rule: row["cells"][name] for rule, row in by_rule.items() if "runs" in row["cells"].get(name, {})}
-    accuracy = {rule: {int(seed): run[RANKED] for seed, run in cell["runs"].items()} for rule, cell in found.items()}
-    rivals = [rule for rule in found if rule != reference and reference in found]
-    gaps = {rule: gap(accuracy[rule], accuracy[reference]) for rule in rivals}
-    known = [rule for rule in rivals if gaps[rule] is not None]
+def _in_cell(name: str, by_rule: Mapping[str, Row], version: Version, figure: str) -> dict[str, Standing]:
+    """Return the standings of the rules and baselines that have the figure in a cell."""
+    cells = {rule: cell for rule, row in by_rule.items() if "runs" in (cell := row["cells"].get(name, {}))}
+    values = {rule: {int(seed): run.get(figure) for seed, run in cell["runs"].items()} for rule, cell in cells.items()}
+    values = {rule: by_seed for rule, by_seed in values.items() if None not in by_seed.values()}
+    ranked, reference = [rule for rule in values if rule not in version.baselines], values.get(version.reference)
+    gaps = {rule: gap(values[rule], reference) for rule in values if reference and rule != version.reference}
+    known = [rule for rule in ranked if gaps.get(rule) is not None]
     adjusted = dict(zip(known, holm([each.p for rule in known if (each := gaps[rule])]), strict=True))
-    ranks = _ranks([float(np.mean(list(values.values()))) for values in accuracy.values()])
-    found_standings = {}
-    for (rule, cell), rank in zip(found.items(), ranks, strict=True):
-        figures, p = _measured(cell["runs"].values()), adjusted.get(rule, math.nan)
-        found_standings[rule] = Standing(figures, gaps.get(rule), p, rank, tuple(cell["edges"]))
-    return found_standings
+    ranks = dict(zip(ranked, _ranks([float(np.mean(list(values[rule].values()))) for rule in ranked]), strict=True))
+    return {
+        rule: Standing(
+            _measured(cells[rule]["runs"].values()), gaps.get(rule), adjusted.get(rule, math.nan),
+            ranks.get(rule, math.nan), tuple(cells[rule]["edges"]),
+        )
+        for rule in values
+    }  # fmt: skip
 
 
 def _measured(runs: Iterable[Mapping[str, float | None]]) -> dict[str, Measured]:
@@ -165,9 +175,9 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [float((array > value).sum() + ((array == value).sum() + 1) / 2) for value in array]
 
 
-def _average_ranks(standings: Mapping[str, Sequence[Standing]]) -> dict[str, float]:
+def _average_ranks(standings: Mapping[str, Sequence[Standing]], figure: str) -> dict[str, float]:
     """Return the average rank of each rule among these rules, ascending."""
-    columns = zip(*([standing.figures[RANKED].mean for standing in row] for row in standings.values()), strict=True)
+    columns = zip(*([standing.figures[figure].mean for standing in row] for row in standings.values()), strict=True)
     ranks = np.array([_ranks(column) for column in columns])
     means = dict(zip(standings, ranks.mean(axis=0).tolist() if len(ranks) else [], strict=False))
     return dict(sorted(means.items(), key=lambda entry: entry[1]))

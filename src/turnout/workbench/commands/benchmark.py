@@ -122,8 +122,9 @@ def _write_page(rows: list, tier: str, path: Path) -> None:
     """Write the page of rows, and say where it is."""
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.page import write
-    from turnout.workbench.benchmark.standings import table_of
+    from turnout.workbench.benchmark.standings import RANKED, table_of
 
     version = Version.read()
     path.parent.mkdir(parents=True, exist_ok=True)
-    typer.echo(f"page: {write(table_of(rows, version, tier), version, path)}")
+    tables = [table_of(rows, version, tier, figure) for figure in RANKED]
+    typer.echo(f"page: {write(tables, version, path)}")
