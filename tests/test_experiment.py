@@ -263,7 +263,7 @@ def test_checkpoints_follow_their_intervals(tiny, tmp_path):
         ({"evaluate_every": 0}, "evaluate_every: got 0"),
         ({"evaluation_examples": 0}, "evaluation_examples: got 0"),
         ({"memory_budget": 100}, "memory_budget: got 100, needed a whole number >= 1048576. It is in bytes"),
-        ({"engine": "fast"}, r"engine: got 'fast', needed 'auto', 'vectorized' or 'one_by_one'"),
+        ({"engine": "fast"}, r"unknown value of engine 'fast'"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
         ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here"),
         (

@@ -125,7 +125,7 @@ GRADIENTS = r"{} needs .*, and {} asks no client for gradients before the round:
         (lambda: folb(cohort_size=0), "cohort_size: got 0"),
         (lambda: folb_heterogeneous(psi=-1.0), "psi: got -1.0, needed a finite number >= 0"),
         (lambda: folb_two_set(cohort_size=2.5), "cohort_size: got 2.5"),  # type: ignore[arg-type]
-        (lambda: fednu(by="norms"), "unknown by 'norms': did you mean 'norm'"),
+        (lambda: fednu(by="norms"), "unknown value of by 'norms': did you mean 'norm'"),
         (lambda: fednu(by="norm", signs=True), GRADIENTS.format("SignOfAlignment", "ByGradientNorm")),
         (lambda: fednu(by="uniform", signs=True), GRADIENTS.format("SignOfAlignment", "WithReplacement")),
         (lambda: folb_two_set(also=(Uniform(4),)), GRADIENTS.format("DivideBySecondCohort", "Uniform")),

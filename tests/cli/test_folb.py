@@ -101,7 +101,7 @@ def test_random_work_runs_and_is_saved(turnout: Turnout, small: Sequence[str]) -
         (("algorithm=folbb",), "unknown algorithm 'folbb': did you mean 'folb'?"),
         (("algorithm=folb", "algorithm.psi=1"), "unknown option 'algorithm.psi' of folb"),
         (("algorithm=folb_heterogeneous", "algorithm.psi=-1"), "algorithm.psi: got -1.0, needed a finite number >= 0"),
-        (("algorithm=fednu", "algorithm.by=norms"), "unknown by 'norms': did you mean 'norm'?"),
+        (("algorithm=fednu", "algorithm.by=norms"), "unknown value of by 'norms': did you mean 'norm'?"),
         (
             ("algorithm=fednu", "algorithm.by=norm", "algorithm.signs=true"),
             "asks no client for gradients before the round",

@@ -79,7 +79,7 @@ def test_values_are_converted_to_the_annotated_type(hint: Any, given: Any, expec
         (str, 3, "place: got 3, needed a text"),
         (tuple[int, ...], "a,b", "place: got 'a,b', needed a list of whole numbers"),
         (tuple[float, ...], {}, "place: got {}, needed a list of numbers"),
-        (Literal["pass", "fresh"], "slow", "place: got 'slow', needed 'pass' or 'fresh'"),
+        (Literal["pass", "fresh"], "slow", "unknown value of place 'slow'"),
         (
             float | Schedule,
             "x",

@@ -196,7 +196,7 @@ def test_ranges_are_parsed(text, found) -> None:
         (lambda: to.sweep(experiment, {"lr": Range(0.1, 1)}, 1, "x", trials=0), "trials: got 0, needed a whole number"),
         (
             lambda: Study(Path("x"), SPACE, ACCURACY, [0], sampler="grid"),
-            "sampler: got 'grid', needed 'tpe' or 'random'",
+            "unknown sampler 'grid'",
         ),
         (lambda: Study(Path("x"), SPACE, ACCURACY, [0], trials_at_once=0), "trials_at_once: got 0"),
         (lambda: Study(Path("x"), SPACE, ACCURACY, [0], sampler_seed=-1), "sampler_seed: got -1"),

@@ -414,7 +414,7 @@ def test_missing_inputs_are_filled_in_on_request():
     assert source.test_x.tolist() == [[3, 0, 1]]
     with pytest.raises(DataError, match=r"column 'who' .*which cannot be filled in: write missing='drop'"):
         from_table(GAPS, label="y", client="who", categories=("b",), missing="fill")
-    with pytest.raises(ConfigurationError, match="unknown way with missing values 'guess'"):
+    with pytest.raises(ConfigurationError, match="unknown value of missing 'guess'"):
         from_table(table, label="y", missing="guess")  # type: ignore[arg-type]
 
 

@@ -55,7 +55,7 @@ def test_clients_that_left_stay_away_after_a_restart():
     ("options", "message"),
     [
         ({"mandatory_rounds": -1}, "mandatory_rounds: got -1, needed a whole number >= 0"),
-        ({"split": "valid"}, r"split: got 'valid', needed 'train' or 'test'"),
+        ({"split": "valid"}, r"unknown value of split 'valid'"),
     ],
 )
 def test_invalid_options_raise(options, message):

@@ -49,7 +49,7 @@ def test_own_model_uses_the_algorithms_local_rule_without_memory():
     ("options", "message"),
     [
         ({"steps": 0}, r"steps: got 0, needed a whole number >= 1"),
-        ({"measure": "los"}, r"measure: got 'los', needed 'loss' or 'accuracy'"),
+        ({"measure": "los"}, r"unknown value of measure 'los'"),
         ({"lr": -1.0}, r"lr: got -1\.0, needed a finite number > 0"),
         ({"batch_size": 0}, r"batch_size: got 0, needed a whole number >= 1"),
     ],
@@ -112,7 +112,7 @@ def test_invalid_files_raise(tmp_path, rows, message):
         ({"table": None}, r"table: got None, needed a path to \.csv or \.parquet, or a number for each client"),
         ({"table": "rho.txt"}, r"requirements rho\.txt: needed a file that ends in \.csv or \.parquet"),
         ({"table": (0.1,), "unseen": 3}, r"unseen: got 3, needed a path"),
-        ({"table": (0.1,), "measure": "acc"}, r"measure: got 'acc', needed 'loss' or 'accuracy'"),
+        ({"table": (0.1,), "measure": "acc"}, r"unknown value of measure 'acc'"),
     ],
 )
 def test_invalid_numbers_raise(given, message):

@@ -183,7 +183,7 @@ def test_descriptions_have_every_option():
     [
         ({"compute": 3}, r"compute: got 3, needed a distribution of delays\. Write delay\.Constant\(3\)"),
         ({"upload": "slow"}, r"upload: got 'slow', needed a distribution of delays"),
-        ({"per": "epoch"}, r"per: got 'epoch', needed 'step' or 'task'"),
+        ({"per": "epoch"}, r"unknown value of per 'epoch'"),
         ({"upload_bandwidth": 0}, r"upload_bandwidth: got 0, needed a finite number > 0"),
         ({"spread": -1}, r"spread: got -1, needed a finite number >= 0"),
         ({"link_spread": float("inf")}, r"link_spread: got inf, needed a finite number >= 0"),

@@ -98,7 +98,7 @@ def test_file_and_rows_give_the_same_trace(tmp_path, suffix):
         (
             lambda: Flash(available=cast("Any", "plugged")),
             ConfigurationError,
-            "available: got 'plugged', needed 'charging'",
+            "unknown value of available 'plugged'",
         ),
         (lambda: TimedTrace("none.csv").bind(3), DataError, "no such file"),
     ],

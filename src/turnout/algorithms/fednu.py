@@ -57,7 +57,7 @@ def fednu(
         "alignment_and_inexactness": ByAlignmentAndInexactness(psi, cohort_size, data_weighted, scores_by_examples),
         "uniform": WithReplacement(cohort_size),
     }
-    selection = distributions[known_name("by", by, distributions)]
+    selection = distributions[known_name("value of by", by, distributions)]
     weights = (StartGradient(), SignOfAlignment(data_weighted)) if signs else ()
     mean = (ByExamples(), DivideBySum()) if data_weighted and by == "uniform" else (DivideByParticipants(),)
     pieces = (*weights, *mean, ServerSgd(server_lr))

@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from turnout.cli import user_code
 from turnout.cli.names import FAMILIES
-from turnout.core.checks import ConfigurationError, TurnoutError, nearest, refuse
+from turnout.core.checks import ConfigurationError, TurnoutError, known_name, nearest, refuse
 from turnout.core.other_names import our_name
 
 Table = dict[str, Any]
@@ -135,6 +135,8 @@ def convert(hint: Any, value: Any, key: str) -> Any:
     for simple, form in _readings(kinds, value):
         with suppress(ValidationError):
             return TypeAdapter(reduce(or_, simple), config=_SETTINGS).validate_python(form)
+    if typing.get_origin(hint) is Literal and isinstance(value, str):
+        known_name(f"value of {key}", value, typing.get_args(hint))
     raise refuse(key, given=value, needed=needed(hint))
 
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from turnout.comparison.folders import run_folder
-from turnout.core.checks import CheckpointError, count, refuse
+from turnout.core.checks import CheckpointError, count, known_name, refuse
 from turnout.core.extras import imported
 from turnout.record import lock
 from turnout.record.contents import VALUE_ERRORS
@@ -63,8 +63,7 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         from sqlalchemy import URL  # which Optuna brings
 
-        if sampler not in ("tpe", "random"):
-            raise refuse("sampler", given=sampler, needed="'tpe' or 'random'")
+        known_name("sampler", sampler, get_args(Sampler))
         count("sampler_seed", sampler_seed, least=0)
         count("trials_at_once", trials_at_once)
         self.folder, self.space, self.measure, self.seeds = folder, space, measure, list(seeds)

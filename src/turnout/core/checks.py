@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -128,13 +128,25 @@ def _distance(one: str, other: str) -> int:
 
 
 def known_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return `name` if it is one of `known`; otherwise raise an error that suggests the most similar one."""
+    """Return `name` if it is one of `known`; otherwise raise an error that suggests the most similar one.
+
+    Args:
+        kind: what it names, a noun: ``"algorithm"``, or ``"value of sampling"`` for an option.
+        name: the name, or another plain value.
+        known: the known ones.
+
+    >>> known_name("value of sampling", "pas", ("pass", "fresh"))
+    Traceback (most recent call last):
+    ...
+    turnout.core.checks.ConfigurationError: unknown value of sampling 'pas': did you mean 'pass'? (known: fresh, pass)
+    """
     names = list(known)
-    if not isinstance(name, str):
-        raise refuse(kind, given=name, needed=f"one of {', '.join(map(repr, names))}")
-    if name not in names:
-        raise ConfigurationError(f"unknown {kind} {name!r}: {nearest(name, names)}")
-    return name
+    # Arrays and tensors are not compared, because the result is not one truth value.
+    if isinstance(name, str | Real) and name in names:
+        return name
+    are_texts = all(isinstance(text, str) for text in (name, *names))
+    hint = nearest(name, names) if are_texts else f"known: {', '.join(map(str, names))}"
+    raise ConfigurationError(f"unknown {kind} {shown(name)}: {hint}")
 
 
 def read_number(text: str) -> int | float | None:

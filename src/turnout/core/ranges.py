@@ -17,11 +17,10 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from turnout.core.checks import count, decay, not_negative, positive, probability, refuse, share
+from turnout.core.checks import count, decay, known_name, not_negative, positive, probability, share
 from turnout.core.earlier_names import present
 
 Count = Annotated[int, count]
@@ -87,13 +86,5 @@ def _check_of(member: Any, members: tuple[Any, ...]) -> Callable[[str, Any], obj
     if get_origin(member) is Annotated:
         return get_args(member)[1]
     if get_origin(member) is Literal and {*members} <= {member, NoneType}:
-        return partial(_one_of, get_args(member))
+        return lambda name, value: known_name(f"value of {name}", present(value), get_args(member))
     return None
-
-
-def _one_of(known: tuple[Any, ...], name: str, value: Any) -> None:
-    """Check that a value is one of those of a ``Literal``, or an earlier name of one."""
-    # Arrays and tensors are not compared, because the result is not one truth value.
-    if not isinstance(value, str | Real) or present(value) not in known:
-        *first, last = map(repr, known)
-        raise refuse(name, given=value, needed=f"{', '.join(first)} or {last}" if first else last)

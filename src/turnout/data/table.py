@@ -134,7 +134,7 @@ def from_table(
         >>> source.y.tolist(), source.client_names
         ([0, 1, 1], ('A', 'B'))
     """
-    known_name("way with missing values", missing, MISSING)
+    known_name("value of missing", missing, MISSING)
     _check_transform(transform, categories, scale or bool(mean))
     classes = tuple(classes) or (declared_classes(table, label) if task is None and num_classes is None else ())
     parts = [read_table(part, client) for part in ((table,) if test is None else (table, test))]

@@ -174,7 +174,7 @@ def test_torchvision_folder_of_cifar100_has_the_same_data(hundred):
 
 
 def test_other_labels_of_cifar100_are_refused(hundred):
-    with pytest.raises(ConfigurationError, match="unknown labels 'superclasses'"):
+    with pytest.raises(ConfigurationError, match="unknown value of labels 'superclasses'"):
         cifar100(hundred, labels="superclasses")  # pyright: ignore[reportArgumentType]
 
 

@@ -30,7 +30,7 @@ from turnout.pieces.weighting import DivideByParticipants
         ),
         (
             lambda: ALGORITHMS["fadas"](delays="always"),
-            "delays: got 'always', needed 'ignored', 'paper' or 'authors_code'",
+            "unknown value of delays 'always'",
         ),
         (lambda: ServerAmsgrad(threshold=-1), "threshold: got -1, needed a whole number >= 0"),
         (lambda: ServerAmsgrad(epsilon=0), "epsilon: got 0, needed a finite number > 0"),

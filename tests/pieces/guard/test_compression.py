@@ -250,9 +250,9 @@ def test_personal_parameters_are_not_compressed():
         (lambda: TopK(share=0.0), "share: got 0.0, needed a number > 0 and <= 1"),
         (lambda: RandomK(share=True), "share: got True"),
         (lambda: Sign(error_feedback=1), "error_feedback: got 1, needed true or false"),  # type: ignore[arg-type]
-        (lambda: Qsgd(bits=cast("Any", 3)), "bits: got 3, needed 2, 4 or 8"),
+        (lambda: Qsgd(bits=cast("Any", 3)), "unknown value of bits 3: known: 2, 4, 8"),
         (lambda: Qsgd(bucket=0), "bucket: got 0"),
-        (lambda: Qsgd(norm="l1"), "norm: got 'l1', needed 'max' or 'l2'"),  # type: ignore[arg-type]
+        (lambda: Qsgd(norm="l1"), "unknown value of norm 'l1'"),  # type: ignore[arg-type]
         (lambda: compose(TopK(), Sign()), "TopK and Sign both code the same vectors"),
     ],
 )

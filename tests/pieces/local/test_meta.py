@@ -92,7 +92,7 @@ def test_personal_models_train_plainly_and_received_models_adapt():
     [
         ({"alpha": 0.0}, r"alpha: got 0\.0, needed a finite number > 0"),
         ({"delta": -1.0}, r"delta: got -1\.0, needed a finite number > 0"),
-        ({"hessian": "exact"}, "hessian: got 'exact', needed 'none' or 'difference'"),
+        ({"hessian": "exact"}, "unknown value of hessian 'exact'"),
         ({"momentum": 1.0}, r"momentum: got 1\.0"),
     ],
 )

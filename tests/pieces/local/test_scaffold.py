@@ -239,8 +239,8 @@ def test_two_scaffold_corrections_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"option": "III"}, "option: got 'III', needed 'I' or 'II'"),
-        ({"initial": "ones"}, "initial: got 'ones', needed 'zeros' or 'gradients'"),
+        ({"option": "III"}, "unknown value of option 'III'"),
+        ({"initial": "ones"}, "unknown value of initial 'ones'"),
     ],
 )
 def test_invalid_options_raise(options, message):

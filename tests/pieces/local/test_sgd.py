@@ -187,7 +187,7 @@ def test_user_module_with_residual_and_frozen_layer_trains(tiny):
         ({"momentum": "0.9"}, "momentum: got '0.9'"),
         ({"weight_decay": -1.0}, "weight_decay: got -1.0"),
         ({"weight_decay": 1e308}, r"weight_decay: got 1e\+308, needed a number <= 3.403e\+38"),
-        ({"sampling": "pas"}, "sampling: got 'pas', needed 'pass', 'fresh' or 'replacement'"),
+        ({"sampling": "pas"}, "unknown value of sampling 'pas': did you mean 'pass'"),
     ],
 )
 def test_invalid_arguments_raise(options, message):

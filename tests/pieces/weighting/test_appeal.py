@@ -110,7 +110,7 @@ def test_epsilon_damps_rounds_far_from_the_threshold():
 @pytest.mark.parametrize(
     ("piece", "options", "message"),
     [
-        (Appeal, {"q": "sigmoidal"}, "q: got 'sigmoidal', needed 'derivative' or 'sigmoid'"),
+        (Appeal, {"q": "sigmoidal"}, "unknown value of q 'sigmoidal'"),
         (Appeal, {"sharpness": 0.0}, r"sharpness: got 0\.0, needed a finite number > 0"),
         (DivideBySumPlus, {"epsilon": -1.0}, r"epsilon: got -1\.0, needed a finite number >= 0"),
     ],

@@ -118,7 +118,7 @@ def test_state_has_three_numbers_per_client():
         ),
         ({"cutoff": -5}, "cutoff: got -5"),
         ({"cutoff": 2.5}, "cutoff: got 2.5"),
-        ({"average": "median"}, "average: got 'median', needed 'mean' or 'exponential'"),
+        ({"average": "median"}, "unknown value of average 'median'"),
         ({"rate": 0}, "rate: got 0, needed a number > 0 and <= 1"),
         ({"rate": 1.5}, "rate: got 1.5, needed a number > 0 and <= 1"),
         ({"rate": "fast"}, "rate: got 'fast'"),

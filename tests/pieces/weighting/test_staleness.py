@@ -94,12 +94,12 @@ def test_reverse_exponential_is_finite_for_any_staleness():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ExpectedStaleness("papr"), "rule: got 'papr', needed 'paper', 'algorithm_1' or"),  # type: ignore[arg-type]
-        (lambda: ExpectedStaleness(average="windw"), "average: got 'windw', needed 'window', 'cumulative'"),  # type: ignore[arg-type]
+        (lambda: ExpectedStaleness("papr"), "unknown value of rule 'papr'"),  # type: ignore[arg-type]
+        (lambda: ExpectedStaleness(average="windw"), "unknown value of average 'windw'"),  # type: ignore[arg-type]
         (lambda: ExpectedStaleness(window=0), "window: got 0, needed a whole number >= 1"),
         (lambda: ExpectedStaleness(rate=1.5), "rate: got 1.5, needed a number > 0 and <= 1"),
         (lambda: ExpectedStaleness(rate=0.0), "rate: got 0.0, needed a number > 0 and <= 1"),
-        (lambda: ByStaleness("linear"), "rule: got 'linear', needed 'constant', 'polynomial'"),  # type: ignore[arg-type]
+        (lambda: ByStaleness("linear"), "unknown value of rule 'linear'"),  # type: ignore[arg-type]
         (lambda: ByStaleness(exponent=-1.0), "exponent: got -1.0, needed a finite number >= 0"),
         (lambda: ByStaleness(base=0.0), "base: got 0.0"),
         (lambda: ByStaleness(slope=0.0), "slope: got 0.0"),

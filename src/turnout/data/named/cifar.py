@@ -99,7 +99,7 @@ def cifar100(directory: str | os.PathLike[str] | None = None, *, labels: LabelSe
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
-    key = f"{known_name('labels', labels, ('fine', 'coarse'))}_labels"
+    key = f"{known_name('value of labels', labels, ('fine', 'coarse'))}_labels"
     normalize = Normalize((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
     return _source(_OF_100, directory, key, normalize, {"source": "cifar100", "labels": labels})
 

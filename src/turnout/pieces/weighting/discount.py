@@ -10,12 +10,10 @@ import numpy as np
 import torch
 
 from turnout.base import Weighting, Weights
-from turnout.core.checks import known_name
 from turnout.core.ranges import NotNegative, Positive, Whole
 from turnout.core.types import Federation, Report, State
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
-RULES: tuple[Rule, ...] = ("constant", "polynomial", "exponential", "hinge")
 
 _LARGEST = 600.0  # bound of the exponent, so that sums of exp(exponent) over a buffer do not overflow in float64
 
@@ -62,9 +60,6 @@ class ByStaleness(Weighting, name="by_staleness"):
     base: Positive = 0.5
     slope: Positive = 10.0
     grace: Whole = 4
-
-    def __post_init__(self) -> None:
-        known_name("rule of staleness", self.rule, RULES)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return s of each report."""

@@ -31,8 +31,8 @@ class Curve:
     band: bool = True
 
     def __post_init__(self) -> None:
-        known_name("against", self.against, _AGAINST)
-        known_name("log", self.log, ("", "x", "y", "xy"))
+        known_name("value of against", self.against, _AGAINST)
+        known_name("value of log", self.log, ("", "x", "y", "xy"))
 
 
 @dataclass(frozen=True, eq=False)

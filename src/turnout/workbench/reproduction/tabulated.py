@@ -28,7 +28,7 @@ class Quantity(Measure):
     better: str = "more"
 
     def __post_init__(self) -> None:
-        known_name("better", self.better, ("more", "less"))
+        known_name("value of better", self.better, ("more", "less"))
 
     @classmethod
     def read(cls, text: Any) -> Quantity:
