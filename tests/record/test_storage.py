@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -335,19 +337,36 @@ def test_lock_ends_with_its_process_and_parts_are_deleted(tmp_path):
 def test_removed_lock_is_not_taken(tmp_path, monkeypatch):
     """Another process removes the file and makes a new one between opening and locking it."""
     path, attempts = tmp_path / ".lock", []
-    acquire = lock.FileLock.acquire
+    lock_descriptor = lock.lock_descriptor
 
-    def late(self, *arguments, **options):
-        found = acquire(self, *arguments, **options)
+    def late(descriptor, *, blocking):
         if not attempts:
             path.rename(tmp_path / "removed")
             path.touch()
         attempts.append(path)
-        return found
+        return lock_descriptor(descriptor, blocking=blocking)
 
-    monkeypatch.setattr(lock.FileLock, "acquire", late)
+    monkeypatch.setattr(lock, "lock_descriptor", late)
     with lock.locked(tmp_path):
         assert len(attempts) == 2
+
+
+def test_threads_wait_for_each_other(tmp_path):
+    """A search has several threads, each of which writes the common files."""
+    inside = []
+
+    def write():
+        with lock.locked(tmp_path, patience=10):
+            inside.append(1)
+            time.sleep(0.05)
+            assert len(inside) == 1
+            inside.clear()
+
+    with lock.locked(tmp_path), ThreadPoolExecutor(2) as executor, pytest.raises(lock.InUse):
+        executor.submit(lambda: lock.locked(tmp_path).__enter__()).result()
+    with ThreadPoolExecutor(2) as executor:
+        for waiting in [executor.submit(write) for _ in range(3)]:
+            waiting.result()
 
 
 def test_empty_folder_is_removed_unless_it_existed(tmp_path):

@@ -7,18 +7,25 @@ a folder be moved or removed while its lock is open, and has neither such descri
 file within the folder between check and opening is followed there.
 """
 
+# The locks are those of filelock.FileLock, on our own descriptors. FileLock does not tell which file it has locked, without
+# which a folder that was replaced goes unnoticed. On a file system without locks it creates a file instead, which a killed
+# process leaves behind, so that the run could not be resumed.
+
 from __future__ import annotations
 
 import errno
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import BinaryIO
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import lock_descriptor
 
 from turnout.core import system
 from turnout.core.checks import CheckpointError
@@ -32,15 +39,24 @@ PARTS = ".parts"
 PATIENCE = 600.0
 """Seconds that workers wait for each other to write common files, such as tables and a report."""
 
-_MOMENT = 0.1
-"""Seconds that every process waits for a lock."""
-
 _LOCK = ".lock"
+_MOMENT = 0.1  # seconds that every process waits for a lock, because `in_use` of another one holds it for a moment
+_PAUSE = 0.02  # seconds between two attempts
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
-_files: dict[Path, BaseFileLock] = {}
-"""The locks that this process holds, by the path of the folder without links."""
-_locks: dict[Path, os.stat_result] = {}
-"""Their files, by the path of the folder as it was passed, and by its path without links."""
+_FLAGS = system.BINARY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Lock:
+    """A lock that a thread of this process holds."""
+
+    descriptor: int
+    file: os.stat_result
+    thread: int
+
+
+_locks: dict[Path, _Lock] = {}
+"""The locks of this process, by the path of the folder as it was passed, and by its path without links."""
 _inherited: set[Path] = set()
 """The folders that the process from which this one was forked had locked then."""
 
@@ -68,7 +84,7 @@ def _create(folder: Path) -> None:
     locks = [_locks[path] for path in (folder.absolute(), folder.resolve()) if path in _locks]
     if not locks:
         folder.mkdir(parents=True, exist_ok=True)
-    elif not all(is_same(folder / _LOCK, lock) for lock in locks):
+    elif not all(is_same(folder / _LOCK, lock.file) for lock in locks):
         raise _gone(folder)
 
 
@@ -89,14 +105,14 @@ def open_file(path: Path) -> BinaryIO:
     """
     folder = path.parent
     create(folder)
-    flags = os.O_RDWR | os.O_CREAT | system.BINARY | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_RDWR | os.O_CREAT | _FLAGS
     if os.open not in os.supports_dir_fd:
         number = os.open(path, flags, 0o666)
     else:
         held = os.open(folder, os.O_RDONLY)
         try:
             lock = _locks.get(folder.absolute())
-            if lock is not None and not os.path.samestat(os.stat(_LOCK, dir_fd=held, follow_symlinks=False), lock):
+            if lock is not None and not os.path.samestat(os.stat(_LOCK, dir_fd=held, follow_symlinks=False), lock.file):
                 raise _gone(folder)
             number = os.open(path.name, flags, 0o666, dir_fd=held)
         except FileNotFoundError:
@@ -127,49 +143,78 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
     with writable([folder]):
         created = not folder.exists()
         _create(folder)
-        path, name = folder.resolve(), folder.absolute()
-        lock, owner = _files.get(path) or FileLock(path / _LOCK), os.getpid()
-        first = not lock.is_locked
-        has_locks = not first or _has_locks(path / _LOCK)
-    if not has_locks:
+        path, lock = folder.resolve(), None
+        if path not in _locks or _locks[path].thread != get_ident():
+            lock = _acquire(folder, path / _LOCK, patience)
+    if lock is None:  # this thread has the lock already, or there are none
         yield created
         return
-    with writable([folder]):
-        try:
-            _acquire(lock, path / _LOCK, patience)
-        except Timeout as error:
-            raise InUse(
-                f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
-            ) from error
+    both = (path, folder.absolute())
     try:
-        if first:
-            _files[path] = lock
-            _locks[name] = _locks[path] = (path / _LOCK).stat()
-            _inherited.difference_update((path, name))
-            outer.check(folder)
-            with writable([folder]):
-                _clear(folder)
+        _locks.update(dict.fromkeys(both, lock))
+        _inherited.difference_update(both)
+        outer.check(folder)
+        with writable([folder]):
+            _clear(folder)
         yield created
     finally:
-        if os.getpid() == owner:  # the lock is not that of a child which was forked meanwhile
-            _release(lock, path, name, first, created)
+        if _locks.get(path) is lock:  # it is not in a child that was forked meanwhile
+            for one in both:
+                _locks.pop(one, None)
+            _release(lock, path, created)
 
 
-def _release(lock: BaseFileLock, path: Path, name: Path, first: bool, created: bool) -> None:
+def _acquire(folder: Path, file: Path, patience: float) -> _Lock | None:
+    """Lock the file of a folder, waiting for at most `patience` seconds; return None on a file system without locks.
+
+    Raises:
+        InUse: if another process, or another thread, holds it.
+    """
+    end = time.monotonic() + max(patience, _MOMENT)
+    while True:
+        try:
+            lock = _attempt(file)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            file.unlink(missing_ok=True)
+            return None
+        if lock is not None:
+            return lock
+        if time.monotonic() > end:
+            raise InUse(
+                f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
+            )
+        time.sleep(_PAUSE)
+
+
+def _attempt(file: Path) -> _Lock | None:
+    """Lock a file, or return None if another process holds it, or has removed it meanwhile.
+
+    The holder of a lock removes its file before it releases it. A file that was opened before and locked after that is stale:
+    another process may have locked a new file of that name. Therefore check that the path still leads to the locked file.
+    """
+    descriptor, lock = os.open(file, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666), None
+    try:
+        if lock_descriptor(descriptor, blocking=False) and is_same(file, locked_file := os.fstat(descriptor)):
+            lock = _Lock(descriptor, locked_file, get_ident())
+    finally:
+        if lock is None:
+            os.close(descriptor)
+    return lock
+
+
+def _release(lock: _Lock, path: Path, created: bool) -> None:
     """Release a lock, and remove its file and the folder if it was created and is empty."""
     try:
-        if first:
-            _files.pop(path, None)
-            file = _locks.pop(path, None)
-            _locks.pop(name, None)
-            if file is not None and is_same(path / _LOCK, file):
-                (path / _LOCK).unlink()
-                if created:
-                    path.rmdir()
+        if is_same(path / _LOCK, lock.file):
+            (path / _LOCK).unlink()
+            if created:
+                path.rmdir()
     except OSError:  # files are left in the folder, or the system does not remove one that is open
         pass
     finally:
-        lock.release()
+        os.close(lock.descriptor)
 
 
 def _forget() -> None:
@@ -178,14 +223,10 @@ def _forget() -> None:
     Descriptors are closed and not unlocked, which would unlock them for the parent, too: its lock ends with the parent then,
     and not with a child that lives longer.
     """
-    for lock in _files.values():
-        context = lock._context  # filelock itself does the same since version 4
-        if context.lock_file_fd is not None:
-            with suppress(OSError):
-                os.close(context.lock_file_fd)
-            context.lock_file_fd, context.lock_counter = None, 0
+    for descriptor in {lock.descriptor for lock in _locks.values()}:
+        with suppress(OSError):
+            os.close(descriptor)
     _inherited.update(_locks)
-    _files.clear()
     _locks.clear()
 
 
@@ -200,80 +241,32 @@ def in_use(folder: Path) -> bool:
         ConfigurationError: if the system does not accept its path.
     """
     system.check_path(folder)
-    file = folder / _LOCK
-    if folder.resolve() in _files or not file.exists():
-        return False
-    if system.WINDOWS:
-        return _in_use_on_windows(file)
-    import fcntl
-
-    try:
-        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:  # removed meanwhile, or no lock of ours
+    if folder.resolve() in _locks:
         return False
     try:
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends when the file is closed
-    except BlockingIOError:
-        return True
+        descriptor = os.open(folder / _LOCK, os.O_RDONLY | _FLAGS)
+    except OSError:  # there is none, or no lock of ours
+        return False
+    try:
+        return _is_locked(descriptor)
     except OSError:  # a file system without locks
         return False
     finally:
-        os.close(number)
-    return False
+        os.close(descriptor)  # which ends the lock that was asked for
 
 
-def _in_use_on_windows(file: Path) -> bool:
-    """Return `in_use` by taking the lock for a moment, because Windows has no shared ones."""
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=_MOMENT, poll_interval=0.02)
-    except Timeout:
-        return True
-    except OSError:  # removed meanwhile, or no lock of ours
-        return False
-    lock.release()
-    return False
-
-
-def _has_locks(file: Path) -> bool:
-    """Return False on a file system without locks, where each version of filelock does something else.
-
-    Its newer versions fall back to the existence of a file, which a killed process leaves behind.
-    """
-    if system.WINDOWS:
-        return True
+def _is_locked(descriptor: int) -> bool:
+    """Return True if another process has locked a file."""
+    if system.WINDOWS:  # which has no shared locks
+        return not lock_descriptor(descriptor, blocking=False)
     import fcntl
 
-    number = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644)
+    # Shared, so that processes which query at the same moment do not see each other.
     try:
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends when the file is closed
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            return True
-        file.unlink(missing_ok=True)
-        return False
-    finally:
-        os.close(number)
-    return True
-
-
-def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
-    """Acquire a lock, waiting for at most `patience` seconds.
-
-    The holder of a lock removes its file before it releases it. A file that was opened before and locked after that is stale:
-    another process may have locked a new file of that name. Therefore check that the path still leads to the locked file.
-
-    Raises:
-        Timeout: if another process holds it.
-    """
-    for _ in range(100):
-        # `in_use` of another process holds the lock for a moment.
-        lock.acquire(timeout=max(patience, _MOMENT), poll_interval=0.02)
-        number = lock._context.lock_file_fd  # the locked file; there is no public attribute
-        if lock.lock_counter > 1 or number is None or is_same(path, os.fstat(number)):
-            return
-        lock.release()
-    raise Timeout(str(path))
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _clear(folder: Path) -> None:
