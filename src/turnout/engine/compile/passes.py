@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from turnout.engine.compile.simplify import simplify
 from turnout.engine.compile.tracer import Operations, record
 
 _aten: Any = torch.ops.aten
@@ -25,6 +26,7 @@ def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations
         arguments: tensors to call it with, which it may change.
     """
     traced = record(call, arguments)
+    simplify(traced)
     _step_by_layer(traced)
     return traced
 

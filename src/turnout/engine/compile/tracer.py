@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -49,7 +50,8 @@ class Operations:
     """The operations of a function of tensors.
 
     Attributes:
-        graph: the operations in their order; ``meta["kind"]`` of a node is the `Kind` of its tensor.
+        graph: the operations in their order; ``meta["kind"]`` of a node is the `Kind` of its tensor, and
+            ``meta["storage"]`` a number that tensors with common memory share.
         root: module that holds the tensors and modules that they use beside the arguments.
     """
 
@@ -94,6 +96,7 @@ class _Recorder(TorchDispatchMode):
         self.graph, self.root = Graph(), nn.Module()
         # By identity and with weak references, because the identity of a deleted tensor may be used again.
         self._nodes = WeakTensorKeyDictionary()
+        self._storages: dict[StorageWeakRef, int] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -104,6 +107,10 @@ class _Recorder(TorchDispatchMode):
         """Store the node of a value, or of each element of a sequence."""
         if isinstance(value, torch.Tensor):
             node.meta["kind"] = Kind(value.shape, value.stride(), value.dtype, value.device)
+            storage = StorageWeakRef(
+                value.untyped_storage()
+            )  # keeps the identity from being used again, and not the memory
+            node.meta["storage"] = self._storages.setdefault(storage, len(self._storages))
             # An in-place operation returns the tensor that it changed, which is now the value of that operation's node. Later
             # operations thus depend on the change, and stay behind it when dead code is eliminated.
             self._nodes[value] = node
