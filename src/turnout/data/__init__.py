@@ -43,6 +43,7 @@ from turnout.data.named.shakespeare import shakespeare as shakespeare
 from turnout.data.named.svhn import svhn as svhn
 from turnout.data.named.synthetic import synthetic as synthetic
 from turnout.data.named.synthetic import synthetic_iid as synthetic_iid
+from turnout.data.named.vowels import vowels as vowels
 from turnout.data.named.word_vectors import WordVectors as WordVectors
 from turnout.data.parquet import ParquetClients as ParquetClients
 from turnout.data.partition import ById as ById
