@@ -398,7 +398,7 @@ def test_lost_report_drops_its_task_on_recovery(world):
     deployed.restart()
     driver = deployed.host.driver
     assert driver.ledger.dropped["unusable"] == 2
-    assert deployed.host.store.outcome(0).outcome == "unusable"
+    assert deployed.host.store.outcomes.get(0, 0).outcome == "unusable"
     rounds = driver.ledger.history.participation["round"].to_pylist()
     assert (rounds.count(1), rounds.count(2)) == (2, 4)
     first = driver.params

@@ -42,6 +42,7 @@ from turnout_serve.server.store import store as stores
 from turnout_serve.server.store.database import StoreUnavailable
 from turnout_serve.server.store.opened_folder import SQLITE
 from turnout_serve.server.store.store import Store
+from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.privacy import excess, visible
 
 from .test_crashes import free_port
@@ -465,7 +466,7 @@ def test_run_on_postgresql_equals_sqlite(world, folder, database):
     assert deployed.host.driver.version == 4
     store = deployed.host.store
     assert sorted(store.clients().values()) == list(range(8))
-    assert store.outcome(0).outcome == "taken"
+    assert store.outcomes.get(0, 0).outcome == "taken"
     store.claim()
     second = Store(folder / "second", database)
     with pytest.raises(CheckpointError, match="another server is at work on this database"):
@@ -487,17 +488,21 @@ def test_store_returns_what_was_committed(folder):
     """Entries, outcomes (the last one counts) and codes."""
     store = Store(folder)
     entries = [Entry(1, 0.5, 1.0, "enrol", 0, digest="t", data={"name": "n"}), Entry(2, 0.6, 1.0, "report", 0, 3, "d")]
-    store.commit(entries, outcomes=[Outcome(3, 0, "stale")])
-    store.commit([], outcomes=[Outcome(3, 0, "taken", "d")])
+    for group, outcome in ((entries, Outcome(3, 0, "stale")), ([], Outcome(3, 0, "taken", "d"))):
+        store.outcomes.add([outcome])
+        store.commit(group)
     assert list(store.entries()) == entries
     assert list(store.entries(1)) == entries[1:]
-    assert store.outcome(3) == Outcome(3, 0, "taken", "d")
-    assert store.outcome(4) is None
+    assert store.outcomes.get(0, 3) == Outcome(3, 0, "taken", "d")
+    for client, task in ((0, 4), (1, 3)):
+        with pytest.raises(Refused, match=f"client {client} has no task {task}"):
+            store.outcomes.get(client, task)
     assert store.clients() == {"t": 0}
     run = store.facts.run
     store.close()
     store = Store(folder)
     assert store.facts.run == run
+    assert store.outcomes.get(0, 3) == Outcome(3, 0, "taken", "d")
     store.close()
 
 

@@ -23,7 +23,7 @@ from turnout_flower.loop import ORDER, SHARED, client_part
 from turnout_flower.options import Options
 from turnout_flower.replies import body_of, mean, metrics_of
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Entry, Outcome
+from turnout_serve.server.journal.entries import Effects, Entry
 from turnout_serve.server.journal.events import Event
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options as ServerOptions
@@ -94,7 +94,7 @@ class GridServer:
         self._retry_at = dict[int, float]()  # when clients whose task failed count as available again
         self._sent = dict[int, _Sent]()  # by task, until it ends; lost tasks stay, so that they are not sent again
         self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
-        self._taken, self._version = driver.store.taken(), driver.version
+        self._taken, self._version = driver.store.outcomes.taken(), driver.version
         # Numbers of examples and metrics, of reports that are not yet written, and of reports since the last step.
         self._unused, self._used = dict[int, tuple[int, MetricRecord]](), list[tuple[int, MetricRecord]]()
         self.metrics: dict[int, MetricRecord] = {}
@@ -234,10 +234,10 @@ class GridServer:
         """Return whether an event is to be written, as `EntryHandler.admit`."""
         return self._handler.admit(event, codes)
 
-    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
+    def apply(self, entry: Entry, event: Event) -> Effects:
         """Apply an entry as `EntryHandler.apply`, and average the metrics of training after a step."""
-        outcomes, ready = self._handler.apply(entry, event)
-        for outcome in outcomes:
+        effects = self._handler.apply(entry, event)
+        for outcome in effects.outcomes:
             self._sent.pop(outcome.task, None)
             metrics = self._unused.pop(outcome.task, None)
             if outcome.outcome == "taken":
@@ -247,4 +247,4 @@ class GridServer:
             if self._publishes_metrics:
                 self.metrics[self.driver.version] = mean(self._used, self._rule.examples)
             self._version, self._used = self.driver.version, []
-        return outcomes, ready
+        return effects

@@ -16,7 +16,8 @@ from turnout.record import lock
 from turnout_serve.server.enrollment import NEEDS_CODE, hashed
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.http.endpoints import Endpoints, later
-from turnout_serve.server.http.requests import Strangers, body_of
+from turnout_serve.server.http.gate import Strangers
+from turnout_serve.server.http.requests import body_of
 from turnout_serve.server.http.routes import Route
 from turnout_serve.server.http.sockets import PlainUvicorn
 from turnout_serve.server.http.status import as_fields

@@ -19,7 +19,7 @@ from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned, hashed
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.events import Event
-from turnout_serve.server.journal.handler import EntryHandler, Outcomes, answer_after, state_after
+from turnout_serve.server.journal.handler import EntryHandler
 from turnout_serve.server.journal.journal_writer import JournalWriter
 from turnout_serve.server.journal.timeouts import Timeouts
 from turnout_serve.server.leases import RunClock
@@ -67,8 +67,7 @@ class Service:
         most, codes = options.max_clients or 1_000_000, options.enrolment == "codes"
         bans, grows = driver.roster.bans, driver.setting.grows(options.min_clients)
         self.enrollment = Enrollment(self.store, most, codes, lambda: driver.over, bans, grows=grows)
-        self._outcomes = Outcomes(self.store)
-        self.writer.handler = EntryHandler(driver, self.enrollment, self.timeouts, self._outcomes, self.min_clients)
+        self.writer.handler = EntryHandler(driver, self.enrollment, self.timeouts, self.min_clients)
         self.seen: dict[int, float] = {}
         self.certificates: dict[int, str] = {}
         self.usual: UsualSizes | None = None
@@ -223,7 +222,7 @@ class Service:
         """
         if self.driver.tasks.get(client, task) is not None:
             return Verdict(200, {"state": "open"})
-        return state_after(self._outcomes.get(client, task))
+        return self.store.outcomes.get(client, task).state
 
     def ended(self, client: int, task: int, digest: str) -> Verdict | None:
         """Return the answer to a report on a task that has ended; None for an open task.
@@ -233,7 +232,7 @@ class Service:
         """
         if self.driver.tasks.get(client, task) is not None:
             return None
-        return answer_after(self._outcomes.get(client, task), digest)
+        return self.store.outcomes.get(client, task).answer(digest)
 
     def report(
         self, client: int, task: int, digest: str, file: Path, sizes: Mapping[str, float] | None = None

@@ -12,8 +12,8 @@ from turnout_serve.server.http.administration import Administration
 from turnout_serve.server.http.client_routes import ClientRoutes
 from turnout_serve.server.http.downloads import ModelRoutes
 from turnout_serve.server.http.endpoints import Endpoints
+from turnout_serve.server.http.gate import Gate
 from turnout_serve.server.http.join_page import JoinPage
-from turnout_serve.server.http.requests import Gate
 from turnout_serve.server.http.routes import Route, routes_of
 from turnout_serve.server.http.status import status
 from turnout_serve.server.http.task_routes import TaskRoutes
@@ -76,7 +76,7 @@ class Http(Endpoints):
             case "operator" if self._options.public_status:
                 self._gate.strangers.count(request)
             case "administrator" | "operator":
-                self._gate.administrator(request)
+                self._gate.strangers.administrator(request, self._service.known)
         return await self.call(route, request, self._handlers[route.name], **sender)
 
     def _wake(self, clients: Iterable[int]) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError
 from turnout_serve.server.http.endpoints import answer, written
-from turnout_serve.server.http.requests import Gate, tell_refusal
+from turnout_serve.server.http.gate import Gate, tell_refusal
 from turnout_serve.server.http.routes import route
 from turnout_serve.server.http.task_routes import links_of
 from turnout_serve.server.service import Service

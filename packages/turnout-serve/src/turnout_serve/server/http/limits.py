@@ -1,11 +1,9 @@
-"""Limits of requests: sizes, times, connections, and requests per second."""
+"""Limits of connections and requests: their sizes, times and numbers."""
 
 from __future__ import annotations
 
 import ipaddress
-import time
 from collections import Counter
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 
 from turnout.core.checks import positive
@@ -92,38 +90,3 @@ class Peers:
                 self._networks[network] -= 1
                 if not self._networks[network]:
                     del self._networks[network]
-
-
-class RateLimit:
-    """Token bucket for each peer: `rate` requests per second on average, and `burst` at once.
-
-    Args:
-        rate: requests per second; 0 means no limit.
-        burst: requests at once.
-        most: peers that are remembered; the one whose last request is oldest is forgotten first.
-        clock: seconds; for tests.
-    """
-
-    def __init__(
-        self, rate: float, burst: float, most: int = 100_000, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.rate, self.burst, self._most, self._clock = rate, burst, most, clock
-        self._left: dict[Hashable, tuple[float, float]] = {}
-
-    def wait(self, peer: Hashable) -> float:
-        """Count a request and return 0, or return the seconds until one is allowed."""
-        if not self.rate:
-            return 0.0
-        now = self._clock()
-        left, then = self._left.pop(peer, (self.burst, now))
-        left = min(self.burst, left + (now - then) * self.rate)
-        allowed = left >= 1.0
-        self._left[peer] = (left - 1.0 if allowed else left), now
-        if len(self._left) > self._most:
-            del self._left[next(iter(self._left))]
-        return 0.0 if allowed else (1.0 - left) / self.rate
-
-    def give_back(self, peer: Hashable) -> None:
-        """Take back the last request of a peer."""
-        if (entry := self._left.get(peer)) is not None:
-            self._left[peer] = min(self.burst, entry[0] + 1.0), entry[1]

@@ -1,30 +1,18 @@
-"""Read the parts of a request: its sender, body, headers and path."""
+"""Read the parts of a request: its body, headers and path."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import binascii
-import hmac
-import logging
 import re
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
-from turnout_serve.server.enrollment import UNKNOWN, hashed
-from turnout_serve.server.http.handshake import CERTIFICATE
-from turnout_serve.server.http.limits import RateLimit, network_of
-from turnout_serve.server.http.proxies import Networks
-from turnout_serve.server.options import Options
-from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
-from turnout_serve.wire.administrator import TOKEN
 from turnout_serve.wire.bodies import Body
 from turnout_serve.wire.edge import read_object
-
-log = logging.getLogger("turnout.http")
 
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -32,138 +20,6 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 
 _JSON = 16 * 1024  # bytes of the largest JSON body
 _NUMBER = re.compile(r"[0-9]{1,15}")
-
-
-class Strangers:
-    """Read tokens, and limit the requests of each address without a known token.
-
-    Args:
-        rate: requests per second of a client; an address without a token has a fifth of it. 0 means no limit.
-        trusted: addresses that are not counted.
-        administrator: hash of the administrator's token; with ``""`` there is no administrator.
-    """
-
-    def __init__(self, rate: float, trusted: Networks, administrator: str = "") -> None:
-        self._limit, self._trusted, self._administrator = RateLimit(rate / 5, 2 * rate), trusted, administrator
-
-    def token(self, request: Request) -> str:
-        """Return the token of a request.
-
-        Raises:
-            Refused: if it has none.
-        """
-        kind, _, token = (header(request, "authorization") or "").partition(" ")
-        if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
-            self.count(request)
-            raise Refused(
-                401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
-            )
-        return token
-
-    def administrator(self, request: Request, known: Callable[[str], dict[str, Any]] = lambda _: {}) -> None:
-        """Admit the administrator.
-
-        Args:
-            request: request of the sender.
-            known: finds the client of a token; see `turnout_serve.server.service.Service.known`.
-
-        Raises:
-            Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
-        """
-        token = self.token(request)
-        if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
-            return
-        self.count(request)
-        client = known(token)
-        tell_refusal("authentication failed", request, "not the administrator's token", client)
-        if client:
-            raise Refused(403, "this takes the administrator's token, not a client's")
-        raise Refused(401, "this is not the administrator's token")
-
-    def count(self, request: Request) -> None:
-        """Count a request without a token.
-
-        Raises:
-            Refused: if the address sends too many.
-        """
-        host = request.client.host if request.client else ""
-        if host not in self._trusted:
-            _slow_down(self._limit, network_of(host) or host)
-
-
-def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
-    if wait := limit.wait(peer):
-        raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
-
-
-class Gate:
-    """Admit requests by their token, at a limited rate.
-
-    Args:
-        service: looks up clients.
-        options: options of the server.
-        administrator: hash of the administrator's token; with ``""`` there is no administrator.
-
-    Attributes:
-        strangers: reads tokens, and counts requests without a known one.
-    """
-
-    def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
-        self.strangers = Strangers(options.rate, options.trusted, administrator)
-        self._service, self._trusted = service, options.trusted
-        hourly, rate = options.enrolments_per_address, options.rate
-        self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
-
-    def client(self, request: Request) -> int:
-        """Return the client that sends a request.
-
-        Raises:
-            Refused: if a token is unknown, or there are too many requests.
-        """
-        token = self.strangers.token(request)
-        try:
-            client = self._service.client_of(token)
-            if client is None:
-                raise Refused(401, UNKNOWN)
-        except Refused as refused:
-            self.strangers.count(request)
-            tell_refusal("authentication failed", request, str(refused), self._service.known(token))
-            raise
-        _slow_down(self._limit, client)
-        if (subject := request.scope.get(CERTIFICATE)) is not None:
-            self._service.certificates[client] = subject
-        return client
-
-    def administrator(self, request: Request) -> None:
-        """Admit the administrator; see `Strangers.administrator`."""
-        self.strangers.administrator(request, self._service.known)
-
-    def newcomer(self, request: Request, token: str) -> str | None:
-        """Count an enrollment for the network of its sender, and return that; None where it is not counted.
-
-        Not counted are clients that enroll again, and requests from this machine that no proxy forwards.
-
-        Raises:
-            Refused: if too many new clients of the network were enrolled.
-        """
-        host = request.client.host if request.client else ""
-        network = network_of(host) or (host if request.scope.get("forwarded") else None)
-        if network is None or host in self._trusted or self._service.enrollment.client_of(token) is not None:
-            return None
-        _slow_down(
-            self._newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"
-        )
-        return network
-
-    def no_newcomer(self, network: str | None) -> None:
-        """Take back an enrollment that made no new client."""
-        self._newcomers.give_back(network)
-
-
-def tell_refusal(what: str, request: Request, reason: str, client: dict[str, Any]) -> None:
-    """Log a request whose token does not admit its sender, with the client if it is known; their rate is limited."""
-    host = request.client.host if request.client else ""
-    log.warning(what, extra={"address": host, "route": request.url.path, **client, "reason": reason})
 
 
 async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyBody:

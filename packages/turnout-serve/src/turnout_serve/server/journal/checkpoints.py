@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 from turnout.core.checks import CheckpointError, Diverged, counted
 from turnout.record.lock import FolderGone
@@ -54,17 +53,15 @@ class Checkpoints:
         many = self._driver.applied - self._applied >= _MAX_ENTRIES
         return (progressed and (elapsed or self._driver.over is not None)) or (elapsed and many)
 
-    def save(self, before: Callable[[], None]) -> None:
+    def save(self) -> None:
         """Save a checkpoint, and delete what later restarts do not need; a failure is logged, and tried again when due.
-
-        Args:
-            before: called first; a failure of it counts as one of the checkpoint.
 
         Raises:
             FolderGone, StoreLost: if the folder was removed, or another server has the journal.
         """
         try:
-            before()
+            # A restart from the checkpoint does not apply the entries before it again, from which outcomes of tasks follow.
+            self._driver.store.commit()
             save(self._driver)
             self.error = None
             self._retention.apply(self._driver)

@@ -131,11 +131,11 @@ class Driver:
 
     def _advance(self, entry: Entry, effects: Effects) -> None:
         """Advance the run and the surveys until they wait for the next entry."""
-        if self.run is not None and self.run.over is None:
+        if self.run is not None:
             self.run.advance(entry.time, effects)
-        if self.run is not None and ((last := self.publication.last) is None or last.version != self.version):
-            self.publish()  # also where no client is present that could train it
-        self.surveys.settle(entry.time, effects)
+            if (last := self.publication.last) is None or last.version != self.version:
+                self.publish()  # also where no client is present that could train it
+        self.surveys.advance(entry.time, effects)
 
     def _dispatch(self, entry: Entry, effects: Effects) -> None:
         """Dispatch an entry by its kind."""
@@ -150,8 +150,12 @@ class Driver:
                 self._restart(entry)
             case "survey":
                 self.surveys.begin(SurveyOptions(**entry.data), self.version, entry.time, effects)
-            case "report" | "fail" | "timer":
-                self._handle(entry, effects)
+            case "timer" if entry.data["timer"] < 0:
+                self.surveys.handle(entry, effects)
+            case "report" | "fail" if (entry.task or 0) >= FIRST_TASK:
+                self.surveys.handle(entry, effects)
+            case "report" | "fail" | "timer" if self.run is not None:
+                self.run.handle(entry, effects)
 
     def _presence_changed(self, entry: Entry, effects: Effects) -> None:
         """Pass on that a client joined or left."""
@@ -160,15 +164,6 @@ class Driver:
         if self.run is not None:
             self.run.set_presence(entry.time, client, present)
         self.surveys.set_presence(client, present, effects)
-
-    def _handle(self, entry: Entry, effects: Effects) -> None:
-        """Pass a report, a failure or a timer on to the surveys, or to the run while it goes on."""
-        if entry.kind == "timer" and entry.data["timer"] < 0:
-            self.surveys.expired(entry.data["timer"], entry.time, effects)
-        elif entry.kind != "timer" and (entry.task or 0) >= FIRST_TASK:
-            self.surveys.handle(entry, effects)
-        elif self.run is not None and self.run.over is None:
-            self.run.handle(entry, effects)
 
     def _start(self, entry: Entry) -> None:
         """Begin the run with the clients that are enrolled."""

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from turnout.core.checks import CheckpointError
 from turnout.record.contents import Contents, Finite, Text, Whole, check, parse
 from turnout_serve.server.store.database import CLIENTS, CODES
+from turnout_serve.server.verdicts import Verdict
 
 Value = TypeVar("Value")
 
@@ -98,6 +99,21 @@ class Outcome:
     outcome: str
     digest: str | None = None
 
+    @property
+    def state(self) -> Verdict:
+        """The answer to a request for the state of the task."""
+        if self.outcome == "taken":
+            return Verdict(200, {"state": "taken", "digest": self.digest})
+        return Verdict(200, {"state": "dropped", "reason": self.outcome})
+
+    def answer(self, digest: str) -> Verdict:
+        """Return the answer to another report on the task; a repeated report gets the answer of the first one."""
+        if self.outcome != "taken":
+            return Verdict(410, {"reason": self.outcome})
+        if self.digest != digest:
+            return Verdict(409, {"reason": "another report on this task was taken"})
+        return Verdict(200, {"state": "taken"})
+
 
 @dataclass
 class Effects:
@@ -108,6 +124,7 @@ class Effects:
         surveyed: clients that were given a task of an evaluation or query.
         outcomes: outcomes of tasks that ended.
         timers: timers that were set, ``(timer, time)``.
+        excluded: clients that an administrator bans or removes, and that were present.
         leave_reason: the outcome of the tasks of a client that the entry makes absent.
         error: the exception that ended the entry early; the rest of the entry has no effect.
     """
@@ -116,8 +133,14 @@ class Effects:
     surveyed: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     timers: list[tuple[int, float]] = field(default_factory=list)
+    excluded: list[int] = field(default_factory=list)
     leave_reason: str = "left"
     error: Exception | None = None
+
+    @property
+    def ready(self) -> list[int]:
+        """The clients whose long polls can be answered."""
+        return self.assigned + self.surveyed + self.excluded
 
 
 def void_token(client: int) -> str:

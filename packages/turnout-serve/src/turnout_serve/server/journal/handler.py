@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.enrollment import Enrollment
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Effects, Entry, Outcome
+from turnout_serve.server.journal.entries import Effects, Entry
 from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.timeouts import Timeouts
 from turnout_serve.server.run import noise
 from turnout_serve.server.run.roster import REASONS
 from turnout_serve.server.run.served_run import OVER
-from turnout_serve.server.store.store import Store
-from turnout_serve.server.verdicts import Refused, Verdict
+from turnout_serve.server.verdicts import Verdict
 from turnout_serve.wire.administrator import CHANGES
 
 log = logging.getLogger("turnout.server")
@@ -40,8 +38,8 @@ class Handler(Protocol):
         """
         ...
 
-    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
-        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+    def apply(self, entry: Entry, event: Event) -> Effects:
+        """Apply an entry and answer its event; return the effects of the entry."""
         ...
 
 
@@ -52,14 +50,11 @@ class EntryHandler:
         driver: the run, after all entries of the journal.
         enrollment: tokens and one-time codes.
         timeouts: leases, deadlines and timers.
-        outcomes: outcomes of tasks.
         min_clients: number of clients that must be present before training begins.
     """
 
-    def __init__(
-        self, driver: Driver, enrollment: Enrollment, timeouts: Timeouts, outcomes: Outcomes, min_clients: int
-    ) -> None:
-        self._driver, self._enrollment, self._timeouts, self._outcomes = driver, enrollment, timeouts, outcomes
+    def __init__(self, driver: Driver, enrollment: Enrollment, timeouts: Timeouts, min_clients: int) -> None:
+        self._driver, self._enrollment, self._timeouts = driver, enrollment, timeouts
         self._min_clients, self._starting = min_clients, driver.run is not None
 
     def tick(self) -> float:
@@ -89,24 +84,23 @@ class EntryHandler:
             event.answer(verdict)
         return verdict is None
 
-    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
-        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+    def apply(self, entry: Entry, event: Event) -> Effects:
+        """Apply an entry and answer its event; return the effects of the entry."""
         version = self._driver.version
         removed = self._driver.roster.named(entry.sender) if entry.kind == "remove" else {}
         effects = self._driver.apply(entry)
         if removed:
             log.info("client removed", extra=removed)
         _tell(self._driver, entry, effects, version)
-        self._outcomes.add(effects.outcomes)
+        self._driver.store.outcomes.add(effects.outcomes)
         self._timeouts.update(effects)
-        ready = effects.assigned + effects.surveyed
         if effects.error is not None:
             event.fail(effects.error)
-            return effects.outcomes, ready
+            return effects
         if entry.kind in REASONS and entry.client is not None and self._timeouts.presence.end(entry.client):
-            ready.append(entry.client)  # its long poll is answered with the ban
+            effects.excluded.append(entry.client)  # its long poll is answered with the ban
         event.answer(self._answer(entry, effects))
-        return effects.outcomes, ready
+        return effects
 
     def _answer(self, entry: Entry, effects: Effects) -> Any:
         """Return the answer to the event of an entry."""
@@ -129,8 +123,8 @@ class EntryHandler:
         """Return 201 for a report that this entry has taken, and otherwise the answer of the task that had ended before."""
         outcome = next((outcome for outcome in effects.outcomes if outcome.task == entry.task), None)
         if outcome is None:
-            return answer_after(self._outcomes.get(entry.sender, entry.done), entry.body)
-        verdict = answer_after(outcome, entry.body)
+            return self._driver.store.outcomes.get(entry.sender, entry.done).answer(entry.body)
+        verdict = outcome.answer(entry.body)
         return Verdict(201, verdict.body) if verdict.status == 200 else verdict
 
 
@@ -170,52 +164,3 @@ def _tell(driver: Driver, entry: Entry, effects: Effects, version: int) -> None:
     if driver.version > version:
         run = driver.run
         log.info("server step", extra={"step": driver.version, "reports": 0 if run is None else len(run.used)})
-
-
-_MAX_RECENT = 100_000
-
-
-class Outcomes:
-    """The outcomes of all tasks: recent ones in memory, all others in the journal's database.
-
-    Args:
-        store: the database.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._recent: dict[int, Outcome] = {}
-
-    def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Add outcomes; the oldest ones make room, for they are in the database by then."""
-        for outcome in outcomes:
-            self._recent[outcome.task] = outcome
-            if len(self._recent) > _MAX_RECENT:
-                del self._recent[next(iter(self._recent))]
-
-    def get(self, client: int, task: int) -> Outcome:
-        """Return the outcome of a client's task.
-
-        Raises:
-            Refused: if the client never had such a task.
-        """
-        outcome = self._recent.get(task) or self._store.outcome(task)
-        if outcome is None or outcome.client != client:
-            raise Refused(404, f"client {client} has no task {task}")
-        return outcome
-
-
-def state_after(outcome: Outcome) -> Verdict:
-    """Return the state of a task that has ended."""
-    if outcome.outcome == "taken":
-        return Verdict(200, {"state": "taken", "digest": outcome.digest})
-    return Verdict(200, {"state": "dropped", "reason": outcome.outcome})
-
-
-def answer_after(outcome: Outcome, digest: str) -> Verdict:
-    """Return the answer to a report on a task that has ended; a repeated report gets the answer of the first one."""
-    if outcome.outcome != "taken":
-        return Verdict(410, {"reason": outcome.outcome})
-    if outcome.digest != digest:
-        return Verdict(409, {"reason": "another report on this task was taken"})
-    return Verdict(200, {"state": "taken"})

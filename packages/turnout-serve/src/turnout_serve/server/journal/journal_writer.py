@@ -18,7 +18,7 @@ from turnout.core.checks import Diverged, count
 from turnout.record.lock import FolderGone, create
 from turnout_serve.server.journal.checkpoints import Checkpoints, check_progress
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Entry, Outcome
+from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.events import Event, EventQueue, UnwrittenVisits
 from turnout_serve.server.journal.handler import Handler
 from turnout_serve.server.options import Options
@@ -66,7 +66,6 @@ class JournalWriter:
         self._number = last.number if last else 0
         self._queue = EventQueue()
         self.put = self._queue.put
-        self._outcomes: list[Outcome] = []  # of entries that were applied; written with the next group
         self._thread: threading.Thread | None = None
         self._visits = UnwrittenVisits(driver)
         count("max_empty_steps", options.max_empty_steps, least=0)
@@ -101,12 +100,7 @@ class JournalWriter:
         Raises:
             FolderGone, StoreLost: if the folder was removed, or another server has the journal.
         """
-        # A restart from the checkpoint does not apply the entries before it again, from which these outcomes follow.
-        self.checkpoints.save(self._commit_outcomes)
-
-    def _commit_outcomes(self) -> None:
-        self.store.commit([], outcomes=self._outcomes)
-        self._outcomes = []
+        self.checkpoints.save()
 
     def flush(self) -> bool:
         """Write, apply and answer all events that wait; return whether there were any.
@@ -118,7 +112,7 @@ class JournalWriter:
         """
         self.store.check()
         batch = self._queue.take()
-        if not batch and not self._outcomes:
+        if not batch and not self.store.outcomes.unwritten:
             return False
         try:
             intact = _intact(self.store, batch)
@@ -127,7 +121,7 @@ class JournalWriter:
             self._queue.put_back(batch)
             raise StoreUnavailable(f"reports cannot be read: {error}") from error
         admitted = self._admitted(intact)
-        if not admitted and not self._outcomes:
+        if not admitted and not self.store.outcomes.unwritten:
             return True
         # Deferred visits come first: a step that follows from the other entries may depend on which clients are present.
         ready = self._write([*self._visits.due(), *admitted])
@@ -153,9 +147,7 @@ class JournalWriter:
         """Commit events, apply and answer them; return the clients whose long polls can be answered."""
         ready: list[int] = []
         for entry, event in zip(self._commit(events), events, strict=True):
-            outcomes, clients = self.handler.apply(entry, event)
-            self._outcomes += outcomes
-            ready += clients
+            ready += self.handler.apply(entry, event).ready
         return ready
 
     def _commit(self, events: list[Event]) -> list[Entry]:
@@ -166,9 +158,7 @@ class JournalWriter:
             for number, event in enumerate(events, self._number + 1)
         ]
         try:
-            # Outcomes follow from entries that were applied before. Written with the next group, they cost no transaction of
-            # their own; a server that dies in between derives them from the journal again.
-            self.store.commit(entries, _uploads(events), self._outcomes)
+            self.store.commit(entries, _uploads(events))
         except StoreUnavailable:
             self.healthy = False
             create(self.store.folder)  # raises where it was removed
@@ -176,7 +166,6 @@ class JournalWriter:
             raise
         self.healthy = True
         self._number += len(entries)
-        self._outcomes = []
         return entries
 
     def run(self) -> None:

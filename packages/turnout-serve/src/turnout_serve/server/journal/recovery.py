@@ -17,7 +17,7 @@ from turnout.record.contents import restoring
 from turnout.record.describe import differences, without_neutral
 from turnout.record.lock import locked
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Entry, Outcome, read_json
+from turnout_serve.server.journal.entries import Entry, read_json
 from turnout_serve.server.journal.retention import anchors
 from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.run.ledger import Ledger
@@ -65,30 +65,30 @@ def recover(driver: Driver, store: Store, folder: Path, min_clients: int = 1) ->
     if releases is not None:
         driver.on_step = lambda driver: releases.compare(driver.version, driver.budget.noise.steps)
     _restore(driver, store, folder)
-    last, outcomes = _replay(driver, store)
+    last = _replay(driver, store)
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
     if (restart := _restart(driver, releases, last, folder, min_clients)) is not None:
         store.commit([restart])
-        outcomes += driver.apply(restart).outcomes
+        store.outcomes.add(driver.apply(restart).outcomes)
         last = restart
     if releases is not None:
         _note_releases(driver, releases)
-    store.commit([], outcomes=outcomes)
+    store.commit()
     at_work = {str(task.task): str(client) for client in driver.present() for task in driver.tasks.of_client(client)}
     store.files.clear_incoming(at_work)
     return last
 
 
-def _replay(driver: Driver, store: Store) -> tuple[Entry | None, list[Outcome]]:
-    """Apply the entries after a checkpoint; return the last entry of the journal, and the outcomes of tasks."""
-    last, outcomes = None, list[Outcome]()
+def _replay(driver: Driver, store: Store) -> Entry | None:
+    """Apply the entries after a checkpoint; return the last entry of the journal."""
+    last = None
     # From one entry earlier, so that the last entry is known where the checkpoint contains all of them.
     for entry in store.entries(max(0, driver.applied - 1)):
         last = entry
         if entry.number > driver.applied:
-            outcomes += driver.apply(entry).outcomes
-    return last, outcomes
+            store.outcomes.add(driver.apply(entry).outcomes)
+    return last
 
 
 def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:

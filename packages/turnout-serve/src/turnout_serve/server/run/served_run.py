@@ -146,7 +146,9 @@ class ServedRun:
         (self.scheduler.joined if present else self.scheduler.left)(time, [client])
 
     def handle(self, entry: Entry, effects: Effects) -> None:
-        """Handle the entry of a report, of a client that failed, or of a timer."""
+        """Handle the entry of a report, of a client that failed, or of a timer; nothing once the run is over."""
+        if self.over is not None:
+            return
         if entry.kind == "timer":
             self.tasks.timers.pop(entry.data["timer"], None)
             self.scheduler.expired(entry.time, entry.data["timer"])
@@ -157,14 +159,15 @@ class ServedRun:
             self.scheduler.died(entry.time, client, task)
         elif (assignment := self._book.get(client, task)) is not None:
             self.scheduler.reported(entry.time, client, task, assignment.version)
-            self._book.end(client, task)
+            self._book.end(Outcome(task, client, "taken", entry.body), effects)
             self.reports.bodies[task] = entry.body
             if self.extra.declared:
                 self.extra.take(client, entry.body, assignment)
-            effects.outcomes.append(Outcome(task, client, "taken", entry.body))
 
     def advance(self, time: float, effects: Effects) -> None:
         """Carry out the actions of the pace until it waits for the next entry, or the run is over."""
+        if self.over is not None:
+            return
         self.tasks.time, self.tasks.effects = time, effects
         while self.server.over is None and (action := self._next(time)) is not None:
             use(self.coordinator, self, action, self.tasks)

@@ -137,10 +137,9 @@ class Surveys:
             digest: digest of the message that was taken.
         """
         client = opened.tasks.pop(task)
-        self._book.end(client, task)
+        self._book.end(Outcome(task, client, outcome, digest), effects)
         if outcome != "taken":
             opened.survey.failed(client, outcome)
-        effects.outcomes.append(Outcome(task, client, outcome, digest))
 
     def _end_all(self, opened: OpenSurvey, effects: Effects) -> None:
         """End all tasks of a survey, which are late."""
@@ -152,7 +151,10 @@ class Surveys:
         return next((opened for opened in self.open.values() if task in opened.tasks), None)
 
     def handle(self, entry: Entry, effects: Effects) -> None:
-        """Take the answer of a client to an open task, or that it declines."""
+        """Take the answer of a client to an open task, or that it declines, or handle a timer."""
+        if entry.kind == "timer":
+            self._expired(entry.data["timer"], entry.time, effects)
+            return
         client, task = entry.sender, entry.done
         if (opened := self._survey_of(task)) is None or opened.tasks[task] != client:
             return
@@ -170,7 +172,7 @@ class Surveys:
             return
         self._end(opened, task, "taken", effects, entry.digest)
 
-    def expired(self, timer: int, time: float, effects: Effects) -> None:
+    def _expired(self, timer: int, time: float, effects: Effects) -> None:
         """End the survey, or its phase, whose timer has expired; a timer of an earlier phase has no effect."""
         opened = next((opened for opened in self.open.values() if opened.timer == timer), None)
         if opened is None:
@@ -179,18 +181,18 @@ class Surveys:
             self._close(opened, effects)
             return
         self._end_all(opened, effects)
-        self._advance(opened, time, effects)
+        self._begin_phase(opened, time, effects)
 
-    def settle(self, time: float, effects: Effects) -> None:
+    def advance(self, time: float, effects: Effects) -> None:
         """End all surveys, and phases of masked sums, in which no client is left to answer."""
         while done := [opened for opened in self.open.values() if opened.survey.done]:
             for opened in done:
                 if opened.masked is None:
                     self._close(opened, effects)
                 else:
-                    self._advance(opened, time, effects)
+                    self._begin_phase(opened, time, effects)
 
-    def _advance(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+    def _begin_phase(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
         """Begin the next phase of a masked sum, or end the survey."""
         self.timers.pop(opened.timer, None)
         clients = opened.begin_phase(self.barred, self._earlier(opened))

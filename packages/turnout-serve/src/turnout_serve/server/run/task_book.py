@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from turnout.protocol.survey import FIRST_TASK
+from turnout_serve.server.journal.entries import Effects, Outcome
 from turnout_serve.wire.assignment import Assignment
 
 
@@ -19,12 +20,17 @@ class TaskBook:
         tasks = (*self.of_client(client), task)
         self._of_client[client] = tuple(sorted(tasks, key=lambda each: (each.task < FIRST_TASK, each.task)))
 
-    def end(self, client: int, task: int) -> None:
-        """Remove a task of a client, if it is open."""
+    def end(self, outcome: Outcome, effects: Effects) -> None:
+        """Remove a task, if it is open, and note its outcome.
+
+        An entry may end a task twice: a step may drop a report that the same entry has taken. The last outcome counts.
+        """
+        client, task = outcome.client, outcome.task
         if left := tuple(each for each in self.of_client(client) if each.task != task):
             self._of_client[client] = left
         else:
             self._of_client.pop(client, None)
+        effects.outcomes = [*(other for other in effects.outcomes if other.task != task), outcome]
 
     def of_client(self, client: int) -> tuple[Assignment, ...]:
         """Return the tasks of a client in the order in which it does them.

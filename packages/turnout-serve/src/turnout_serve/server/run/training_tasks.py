@@ -94,12 +94,8 @@ class TrainingTasks:
 
     def end(self, tasks: Sequence[int], clients: Sequence[int], reason: str) -> None:
         """End tasks for a reason; their reports are forgotten."""
-        effects = self.effects
         for task, client in zip(tasks, clients, strict=True):
-            self._book.end(client, task)
-            # A step may drop a report that the same entry has taken: the last outcome counts.
-            effects.outcomes = [outcome for outcome in effects.outcomes if outcome.task != task]
-            effects.outcomes.append(Outcome(task, client, reason))
+            self._book.end(Outcome(task, client, reason), self.effects)
         self._reports.forget(tasks)
         if self._ledger is not None:
             self._ledger.drop(reason, clients)

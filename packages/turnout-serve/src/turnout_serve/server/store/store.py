@@ -1,4 +1,4 @@
-"""The database of a run: its journal, clients, one-time codes and outcomes of tasks; with the `Files` beside it.
+"""The database of a run: its journal, clients and one-time codes; with the `Files` and `Outcomes` beside it.
 
 The database is a SQLite file in the run's folder, or PostgreSQL by URL. A group of entries is written together: the files of
 its reports are synced side by side, and the entries are committed in one transaction.
@@ -7,9 +7,7 @@ its reports are synced side by side, and the entries are committed in one transa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -17,7 +15,7 @@ from sqlalchemy import exc
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.chain import chained, first_link
-from turnout_serve.server.journal.entries import Entry, Outcome, tabulate
+from turnout_serve.server.journal.entries import Entry, tabulate
 from turnout_serve.server.store.database import (
     CLIENTS,
     CODES,
@@ -36,6 +34,7 @@ from turnout_serve.server.store.database import (
 from turnout_serve.server.store.facts import BEGINS, Facts
 from turnout_serve.server.store.file_store import open_files
 from turnout_serve.server.store.opened_folder import OpenedFolder
+from turnout_serve.server.store.outcomes import Outcomes
 
 
 class Store:
@@ -50,6 +49,7 @@ class Store:
     Attributes:
         facts: facts about the run.
         files: models and reports.
+        outcomes: outcomes of tasks; the next `commit` writes those that were added.
         wait: called with the error when a write or a read in the middle of an entry has failed; it returns when that is to
             be tried again. By default it raises `StoreUnavailable`.
 
@@ -72,7 +72,7 @@ class Store:
             self._has_links = sa.inspect(self.engine).has_table(LINKS.name)
         except exc.SQLAlchemyError as error:
             raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
-        self.facts = Facts(self.engine)
+        self.facts, self.outcomes = Facts(self.engine), Outcomes(self.engine)
         self._run = self.facts.run
         self._opened.remember()
         begun = next(self.entries(), None) is not None
@@ -107,28 +107,25 @@ class Store:
 
     def clients(self) -> dict[str, int]:
         """Return the clients by the hash of their token."""
-        with self._transaction() as connection:
+        with Transaction(self.engine) as connection:
             return {row.token: row.client for row in connection.execute(sa.select(CLIENTS))}
 
     def add_codes(self, hashes: Iterable[str]) -> None:
         """Add one-time codes for enrollment, as hashes."""
-        with self._transaction() as connection:
+        with Transaction(self.engine) as connection:
             connection.execute(CODES.insert(), [{"code": code} for code in hashes])
 
     def codes(self) -> dict[str, int | None]:
         """Return all one-time codes (hashes), with the client that used each."""
-        with self._transaction() as connection:
+        with Transaction(self.engine) as connection:
             return dict(connection.execute(sa.select(CODES.c.code, CODES.c.client)).all())
 
-    def commit(
-        self, entries: Sequence[Entry], arrived: Sequence[tuple[Path, str]] = (), outcomes: Sequence[Outcome] = ()
-    ) -> None:
-        """Write a group of entries to the disk, with the files of their reports.
+    def commit(self, entries: Sequence[Entry] = (), arrived: Sequence[tuple[Path, str]] = ()) -> None:
+        """Write a group of entries to the disk, with the files of their reports, and outcomes of earlier entries.
 
         Args:
             entries: numbers ascending.
             arrived: files of reports, and their digests.
-            outcomes: outcomes of tasks, by earlier entries.
 
         Raises:
             StoreUnavailable: if this is impossible now; no entry is written then, and the call may be repeated.
@@ -141,7 +138,7 @@ class Store:
             # Files before entries: an entry that names a report must never be on the disk without it. A file without an
             # entry only takes space.
             self.files.bring(arrived)
-            with self._transaction() as connection:
+            with Transaction(self.engine) as connection:
                 if self._claim is not None:
                     self._claim.verify(connection)
                 if entries:
@@ -149,9 +146,8 @@ class Store:
                     self._link(connection, entries)
                 for entry in entries:
                     tabulate(connection, entry)
-                if outcomes:
-                    rows = {outcome.task: vars(outcome) for outcome in outcomes}
-                    connection.execute(_upsert_outcomes(upsert_of(self.engine)), list(rows.values()))
+                self.outcomes.write(connection)
+            self.outcomes.written()
         except OSError as error:
             raise StoreUnavailable(f"{self.folder} cannot be written: {error}") from error
 
@@ -159,7 +155,7 @@ class Store:
         """Yield the entries of the journal after a number, a thousand at a time in memory."""
         while True:
             query = sa.select(JOURNAL).where(JOURNAL.c.number > after).order_by(JOURNAL.c.number).limit(1000)
-            with self._transaction() as connection:
+            with Transaction(self.engine) as connection:
                 rows = connection.execute(query).all()
             yield from map(Entry.of_row, rows)
             if len(rows) < 1000:
@@ -177,7 +173,7 @@ class Store:
         """Yield the number and the link of each entry after a number that has a link, a thousand at a time in memory."""
         while self._has_links:
             query = sa.select(LINKS).where(LINKS.c.number > after).order_by(LINKS.c.number).limit(1000)
-            with self._transaction() as connection:
+            with Transaction(self.engine) as connection:
                 rows = connection.execute(query).all()
             yield from ((row.number, row.link) for row in rows)
             if len(rows) < 1000:
@@ -187,27 +183,15 @@ class Store:
     def link(self, number: int) -> str | None:
         """Return the link of an entry; None where there is none."""
         query = sa.select(LINKS.c.link).where(LINKS.c.number == number)
-        with self._transaction() as connection:
+        with Transaction(self.engine) as connection:
             return connection.execute(query).scalar()
 
     def sizes(self, most: int = 256) -> list[dict[str, float]]:
         """Return the sizes of the vectors of the last reports, as `turnout_serve.server.run.usual` has written them."""
         query = sa.select(JOURNAL).where(JOURNAL.c.kind == "report", JOURNAL.c.task < FIRST_TASK)
-        with self._transaction() as connection:
+        with Transaction(self.engine) as connection:
             rows = connection.execute(query.order_by(JOURNAL.c.number.desc()).limit(most)).all()
         return [Entry.of_row(row).data.get("sizes", {}) for row in reversed(rows)]
-
-    def outcome(self, task: int) -> Outcome | None:
-        """Return the outcome of a task; None where it has not ended."""
-        with self._transaction() as connection:
-            row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
-        return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
-
-    def taken(self) -> dict[int, int]:
-        """Return the number of the last task of each client whose report was taken."""
-        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(TASKS.c.outcome == "taken")
-        with self._transaction() as connection:
-            return dict(connection.execute(query.group_by(TASKS.c.client)).all())
 
     def keep_reports(self, after: int, digests: Iterable[str]) -> None:
         """Delete all reports but these, and those of entries after a number.
@@ -227,7 +211,7 @@ class Store:
             StoreUnavailable: if this is impossible now; nothing was deleted then.
         """
         last = sa.select(sa.func.max(TASKS.c.task)).group_by(TASKS.c.client, TASKS.c.task >= FIRST_TASK)
-        with self._transaction() as connection:
+        with Transaction(self.engine) as connection:
             if self._claim is not None:
                 self._claim.verify(connection)
             begins = upsert_of(self.engine)(FACTS).values(name=BEGINS, value=str(before))
@@ -248,17 +232,6 @@ class Store:
             except (OSError, CheckpointError) as error:
                 self.check()
                 self.wait(error)
-
-    def _transaction(self) -> Transaction:
-        return Transaction(self.engine)
-
-
-@cache
-def _upsert_outcomes(insert: Any) -> Any:
-    """Return the statement that adds or replaces outcomes of tasks; to build it takes as long as a commit."""
-    statement = insert(TASKS)
-    changed = {name: statement.excluded[name] for name in ("client", "outcome", "digest")}
-    return statement.on_conflict_do_update(index_elements=["task"], set_=changed)
 
 
 def _refuse(error: Exception) -> None:

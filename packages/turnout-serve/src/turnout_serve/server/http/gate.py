@@ -1,0 +1,186 @@
+"""Admit requests by the token of their sender, at a limited rate."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from starlette.requests import Request
+
+from turnout_serve.server.enrollment import UNKNOWN, hashed
+from turnout_serve.server.http.handshake import CERTIFICATE
+from turnout_serve.server.http.limits import network_of
+from turnout_serve.server.http.proxies import Networks
+from turnout_serve.server.http.requests import header
+from turnout_serve.server.options import Options
+from turnout_serve.server.service import Service
+from turnout_serve.server.verdicts import Refused
+from turnout_serve.wire.administrator import TOKEN
+
+log = logging.getLogger("turnout.http")
+
+
+class RateLimit:
+    """Token bucket for each peer: `rate` requests per second on average, and `burst` at once.
+
+    Args:
+        rate: requests per second; 0 means no limit.
+        burst: requests at once.
+        most: peers that are remembered; the one whose last request is oldest is forgotten first.
+        clock: seconds; for tests.
+    """
+
+    def __init__(
+        self, rate: float, burst: float, most: int = 100_000, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rate, self.burst, self._most, self._clock = rate, burst, most, clock
+        self._left: dict[Hashable, tuple[float, float]] = {}
+
+    def wait(self, peer: Hashable) -> float:
+        """Count a request and return 0, or return the seconds until one is allowed."""
+        if not self.rate:
+            return 0.0
+        now = self._clock()
+        left, then = self._left.pop(peer, (self.burst, now))
+        left = min(self.burst, left + (now - then) * self.rate)
+        allowed = left >= 1.0
+        self._left[peer] = (left - 1.0 if allowed else left), now
+        if len(self._left) > self._most:
+            del self._left[next(iter(self._left))]
+        return 0.0 if allowed else (1.0 - left) / self.rate
+
+    def give_back(self, peer: Hashable) -> None:
+        """Take back the last request of a peer."""
+        if (entry := self._left.get(peer)) is not None:
+            self._left[peer] = min(self.burst, entry[0] + 1.0), entry[1]
+
+
+class Strangers:
+    """Read tokens, and limit the requests of each address without a known token.
+
+    Args:
+        rate: requests per second of a client; an address without a token has a fifth of it. 0 means no limit.
+        trusted: addresses that are not counted.
+        administrator: hash of the administrator's token; with ``""`` there is no administrator.
+    """
+
+    def __init__(self, rate: float, trusted: Networks, administrator: str = "") -> None:
+        self._limit, self._trusted, self._administrator = RateLimit(rate / 5, 2 * rate), trusted, administrator
+
+    def token(self, request: Request) -> str:
+        """Return the token of a request.
+
+        Raises:
+            Refused: if it has none.
+        """
+        kind, _, token = (header(request, "authorization") or "").partition(" ")
+        if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
+            self.count(request)
+            raise Refused(
+                401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
+            )
+        return token
+
+    def administrator(self, request: Request, known: Callable[[str], dict[str, Any]] = lambda _: {}) -> None:
+        """Admit the administrator.
+
+        Args:
+            request: request of the sender.
+            known: finds the client of a token; see `turnout_serve.server.service.Service.known`.
+
+        Raises:
+            Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
+        """
+        token = self.token(request)
+        if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
+            return
+        self.count(request)
+        client = known(token)
+        tell_refusal("authentication failed", request, "not the administrator's token", client)
+        if client:
+            raise Refused(403, "this takes the administrator's token, not a client's")
+        raise Refused(401, "this is not the administrator's token")
+
+    def count(self, request: Request) -> None:
+        """Count a request without a token.
+
+        Raises:
+            Refused: if the address sends too many.
+        """
+        host = request.client.host if request.client else ""
+        if host not in self._trusted:
+            _slow_down(self._limit, network_of(host) or host)
+
+
+def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
+    if wait := limit.wait(peer):
+        raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
+
+
+class Gate:
+    """Admit requests by their token, at a limited rate.
+
+    Args:
+        service: looks up clients.
+        options: options of the server.
+        administrator: hash of the administrator's token; with ``""`` there is no administrator.
+
+    Attributes:
+        strangers: reads tokens, and counts requests without a known one.
+    """
+
+    def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
+        self.strangers = Strangers(options.rate, options.trusted, administrator)
+        self._service, self._trusted = service, options.trusted
+        hourly, rate = options.enrolments_per_address, options.rate
+        self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
+
+    def client(self, request: Request) -> int:
+        """Return the client that sends a request.
+
+        Raises:
+            Refused: if a token is unknown, or there are too many requests.
+        """
+        token = self.strangers.token(request)
+        try:
+            client = self._service.client_of(token)
+            if client is None:
+                raise Refused(401, UNKNOWN)
+        except Refused as refused:
+            self.strangers.count(request)
+            tell_refusal("authentication failed", request, str(refused), self._service.known(token))
+            raise
+        _slow_down(self._limit, client)
+        if (subject := request.scope.get(CERTIFICATE)) is not None:
+            self._service.certificates[client] = subject
+        return client
+
+    def newcomer(self, request: Request, token: str) -> str | None:
+        """Count an enrollment for the network of its sender, and return that; None where it is not counted.
+
+        Not counted are clients that enroll again, and requests from this machine that no proxy forwards.
+
+        Raises:
+            Refused: if too many new clients of the network were enrolled.
+        """
+        host = request.client.host if request.client else ""
+        network = network_of(host) or (host if request.scope.get("forwarded") else None)
+        if network is None or host in self._trusted or self._service.enrollment.client_of(token) is not None:
+            return None
+        _slow_down(
+            self._newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"
+        )
+        return network
+
+    def no_newcomer(self, network: str | None) -> None:
+        """Take back an enrollment that made no new client."""
+        self._newcomers.give_back(network)
+
+
+def tell_refusal(what: str, request: Request, reason: str, client: dict[str, Any]) -> None:
+    """Log a request whose token does not admit its sender, with the client if it is known; their rate is limited."""
+    host = request.client.host if request.client else ""
+    log.warning(what, extra={"address": host, "route": request.url.path, **client, "reason": reason})

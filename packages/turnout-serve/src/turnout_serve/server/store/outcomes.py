@@ -1,0 +1,85 @@
+"""Outcomes of tasks: in memory at first, and in the database with the next group of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from turnout_serve.server.journal.entries import Outcome
+from turnout_serve.server.store.database import TASKS, Transaction, upsert_of
+from turnout_serve.server.verdicts import Refused
+
+_MAX_RECENT = 100_000
+
+
+class Outcomes:
+    """The outcomes of all tasks: recent ones in memory, all others in the database.
+
+    Outcomes follow from entries that were applied before. Written with the next group of entries, they cost no transaction
+    of their own; a server that dies in between derives them from the journal again.
+
+    Args:
+        engine: engine of the database.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._recent: dict[int, Outcome] = {}
+        self._unwritten: list[Outcome] = []
+
+    @property
+    def unwritten(self) -> bool:
+        """True where some are in memory alone."""
+        return bool(self._unwritten)
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Add outcomes; the oldest ones in memory make room."""
+        for outcome in outcomes:
+            self._unwritten.append(outcome)
+            self._recent[outcome.task] = outcome
+            if len(self._recent) > _MAX_RECENT:
+                del self._recent[next(iter(self._recent))]
+
+    def get(self, client: int, task: int) -> Outcome:
+        """Return the outcome of a client's task.
+
+        Raises:
+            Refused: if the client never had such a task.
+        """
+        outcome = self._recent.get(task) or self._read(task)
+        if outcome is None or outcome.client != client:
+            raise Refused(404, f"client {client} has no task {task}")
+        return outcome
+
+    def _read(self, task: int) -> Outcome | None:
+        """Read the outcome of a task; None where the database has none."""
+        with Transaction(self._engine) as connection:
+            row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
+        return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
+
+    def taken(self) -> dict[int, int]:
+        """Return the number of the last task of each client whose report was taken."""
+        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(TASKS.c.outcome == "taken")
+        with Transaction(self._engine) as connection:
+            return dict(connection.execute(query.group_by(TASKS.c.client)).all())
+
+    def write(self, connection: sa.Connection) -> None:
+        """Write the outcomes that are in memory alone, in a transaction; call `written` once it is committed."""
+        if self._unwritten:
+            rows = {outcome.task: vars(outcome) for outcome in self._unwritten}
+            connection.execute(_upsert(upsert_of(self._engine)), list(rows.values()))
+
+    def written(self) -> None:
+        """Note that the transaction of `write` was committed."""
+        self._unwritten = []
+
+
+@cache
+def _upsert(insert: Any) -> Any:
+    """Return the statement that adds or replaces outcomes; to build it takes as long as a commit."""
+    statement = insert(TASKS)
+    changed = {name: statement.excluded[name] for name in ("client", "outcome", "digest")}
+    return statement.on_conflict_do_update(index_elements=["task"], set_=changed)
