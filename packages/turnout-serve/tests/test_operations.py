@@ -39,7 +39,7 @@ from turnout_serve.server.process import Server
 from turnout_serve.server.run import setting as settings_of
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store import store as stores
-from turnout_serve.server.store.database import StoreUnavailable
+from turnout_serve.server.store.database import StoreUnavailable, Transaction
 from turnout_serve.server.store.opened_folder import SQLITE
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
@@ -538,7 +538,7 @@ def test_run_of_an_earlier_version_continues(world):
     deployed = world(RUN)
     known = json.loads(deployed.host.store.facts.get("experiment"))
     del known["precision"]
-    with deployed.host.store._transaction() as connection:
+    with Transaction(deployed.host.store.engine) as connection:
         connection.execute(
             stores.FACTS.update().where(stores.FACTS.c.name == "experiment").values(value=json.dumps(known))
         )

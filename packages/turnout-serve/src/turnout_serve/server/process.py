@@ -151,33 +151,10 @@ class Server:
     def run(self, ready: Callable[[str], None] = print) -> str:
         """Serve until the run is over or the process is stopped; return the reason."""
         server = http_server(self.application(), self.options)
-
-        async def serve() -> None:
-            task = asyncio.create_task(server.serve())
-            while not server.started and not task.done():
-                await asyncio.sleep(0.01)
-            if server.started and not server.should_exit:  # a server that is stopped at once has closed its socket
-                note_address(self.store, url := url_of(server, self.options), self.options)
-                ready(self.options.public_url or url)
-            over: float | None = None
-            while not task.done():
-                await asyncio.sleep(0.1)
-                ended = self.driver.over is not None or self.service.writer.failure is not None
-                over = (over or time.monotonic()) if ended else None
-                if over is not None and time.monotonic() - over > self.options.linger:
-                    server.should_exit = True
-                if server.has_reloaded:
-                    server.has_reloaded = False
-                    note_address(self.store, url_of(server, self.options), self.options)
-                if self.service.writer.stopping or server.should_exit:
-                    self.service.writer.draining = server.should_exit = True
-                    self.http.release()
-            await task
-
         self.service.writer.start()
         try:
             with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-                runner.run(serve())
+                runner.run(self._serve(server, ready))
         finally:
             self.stop()
         failure, unsaved = self.service.writer.failure, self.service.writer.checkpoints.error
@@ -192,6 +169,29 @@ class Server:
                 f"the last checkpoint is missing: {unsaved}. Start the server again: it goes on from its journal"
             )
         return self.driver.over or "stopped"
+
+    async def _serve(self, server: PlainUvicorn, ready: Callable[[str], None]) -> None:
+        """Serve until the HTTP server stops, and have it stop some time after the run is over."""
+        task = asyncio.create_task(server.serve())
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        if server.started and not server.should_exit:  # a server that is stopped at once has closed its socket
+            note_address(self.store, url := url_of(server, self.options), self.options)
+            ready(self.options.public_url or url)
+        over: float | None = None
+        while not task.done():
+            await asyncio.sleep(0.1)
+            ended = self.driver.over is not None or self.service.writer.failure is not None
+            over = (over or time.monotonic()) if ended else None
+            if over is not None and time.monotonic() - over > self.options.linger:
+                server.should_exit = True
+            if server.has_reloaded:
+                server.has_reloaded = False
+                note_address(self.store, url_of(server, self.options), self.options)
+            if self.service.writer.stopping or server.should_exit:
+                self.service.writer.draining = server.should_exit = True
+                self.http.release()
+        await task
 
     def stop(self) -> None:
         """Write all events, save a checkpoint, and unlock the folder."""

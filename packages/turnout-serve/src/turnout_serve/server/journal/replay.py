@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from turnout.record import checkpoint
 from turnout.record.contents import restoring
 from turnout_serve.server.journal.chain import RESTORE, Chain
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Effects, Entry
+from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.receipts import Receipts
 from turnout_serve.server.journal.retention import replay_start
 from turnout_serve.server.journal.saved_state import restore
@@ -48,9 +49,8 @@ def replay(
     if database is None and not (folder / SQLITE).is_file():
         raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")
     saved = _Saved(folder)  # before the journal, which grows where the server is at work
-    journal = Store(folder, database, store, read_only=True)
-    try:
-        driver, visits, receipts = Driver(setting, journal), Visits(), Receipts(client)
+    with closing(Store(folder, database, store, read_only=True)) as journal:
+        driver, receipts = Driver(setting, journal), Receipts(client)
         driver.on_survey = (closed := list[ClosedSurvey]()).append
 
         def stepped(at: Driver) -> None:
@@ -60,33 +60,39 @@ def replay(
         driver.on_step = stepped
         _restore_anchor(driver, folder, journal, whole)
         saved.compare(driver)
-        begins, applied, first, last = driver.version, driver.applied, None, 0.0
-        chain, lost = Chain(journal.facts.run, journal.links(applied - 1)), journal.facts.lost()
-        for entry in journal.entries(applied):
-            chain.verify(entry)
-            _check_report(journal, entry, lost)
-            _apply(driver, entry, folder, visits, receipts)
-            saved.compare_head(entry.number, chain.head)
-            first, last = entry.time if first is None else first, entry.time
+        begins, before = driver.version, driver.applied
+        chain = Chain(journal.facts.run, journal.links(before - 1))
+        visits, seconds = _applied(driver, folder, chain, saved, receipts)
         if next(journal.entries(driver.applied), None) is None:  # else a server has written more meanwhile
             chain.verify_end(driver.applied)
         saved.verify_end(driver)
-        visits.end(driver, last)
         return Replayed(
-            driver,
-            visits,
-            driver.applied - applied,
-            last - (first or 0.0),
-            saved.same,
-            closed,
-            receipts.listed(),
-            begins,
-            chain.head,
-            chain.begins,
-            applied + 1,
+            driver=driver,
+            visits=visits,
+            entries=driver.applied - before,
+            seconds=seconds,
+            same=saved.same,
+            surveys=closed,
+            receipts=receipts.listed(),
+            begins=begins,
+            head=chain.head,
+            chained=chain.begins,
+            first=before + 1,
         )
-    finally:
-        journal.close()
+
+
+def _applied(driver: Driver, folder: Path, chain: Chain, saved: _Saved, receipts: Receipts) -> tuple[Visits, float]:
+    """Verify and apply all further entries; return the visits of clients in them, and the seconds that they cover."""
+    journal, visits, first, last = driver.store, Visits(), None, 0.0
+    lost = journal.facts.lost()
+    for entry in journal.entries(driver.applied):
+        chain.verify(entry)
+        _check_report(journal, entry, lost)
+        _apply(driver, entry, folder, visits, receipts)
+        saved.compare_head(entry.number, chain.head)
+        first, last = entry.time if first is None else first, entry.time
+    visits.end(driver, last)
+    return visits, last - (first or 0.0)
 
 
 def _restore_anchor(driver: Driver, folder: Path, journal: Store, whole: bool) -> None:
@@ -106,7 +112,7 @@ def _restore_anchor(driver: Driver, folder: Path, journal: Store, whole: bool) -
         restore(driver, *checkpoint.load(anchor.path), folder)
 
 
-def _apply(driver: Driver, entry: Entry, folder: Path, visits: Visits, receipts: Receipts) -> Effects:
+def _apply(driver: Driver, entry: Entry, folder: Path, visits: Visits, receipts: Receipts) -> None:
     """Apply an entry, and note what it says of visits and reports."""
     version, running = driver.version, _running(driver)
     with restoring(f"entry {entry.number} of the journal of {folder}", entry.kind):
@@ -114,7 +120,6 @@ def _apply(driver: Driver, entry: Entry, folder: Path, visits: Visits, receipts:
         effects = driver.apply(entry)
         visits.note(driver, entry, effects, version, running)
         receipts.ended(effects)
-    return effects
 
 
 def _check_report(journal: Store, entry: Entry, lost: set[int]) -> None:
