@@ -109,13 +109,6 @@ def first_client_shape(
         ServedExperiment.of(run)
         return whole
 
-    announcement = {
-        "algorithm": described.name, "pace": type(experiment.pace).__name__, "engine": None, "settings": table,
-        "describes": {}, "num_classes": with_numbers_of_classes(beside).get("classes"), "input_shape": None,
-        "data": with_numbers_of_classes(beside), "sees": [],
-        "evaluation": {}, "training": {"reason": "the server waits for the shape of the data"}, "secure": None,
-    }  # fmt: skip
-
     def ready(url: str, codes: list[str]) -> None:
         if codes:
             options.tell(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
@@ -124,11 +117,30 @@ def first_client_shape(
 
     folder = options.folder or Path(f"runs/{described.name}-{experiment.data.name}-served")
     server_options = options.server_options(experiment.algorithm, experiment.pace)
+    announcement = _announcement(described.name, experiment, table, with_numbers_of_classes(beside))
     shape = first_shape(folder, server_options, announcement, tried, experiment.rounds, ready)
     if shape is None:
         return None
     options.tell(f"the first client has {shape}")
     return as_overrides(undeclared(shape))
+
+
+def _announcement(
+    algorithm: str, experiment: Experiment, settings: dict[str, Any], data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a server that waits for the first client tells clients of the run.
+
+    Args:
+        algorithm: name of the algorithm.
+        experiment: the experiment with any shape.
+        settings: settings of the experiment without the shape.
+        data: declared properties of the data other than the shape.
+    """
+    return {
+        "algorithm": algorithm, "pace": type(experiment.pace).__name__, "engine": None, "settings": settings,
+        "describes": {}, "num_classes": data.get("classes"), "input_shape": None, "data": data, "sees": [],
+        "evaluation": {}, "training": {"reason": "the server waits for the shape of the data"}, "secure": None,
+    }  # fmt: skip
 
 
 def status_at(url: str, folder: Path, *, public: bool) -> str:

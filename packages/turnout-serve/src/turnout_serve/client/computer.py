@@ -13,7 +13,7 @@ from turnout.core.adapter import BASE_OFFSET
 from turnout.core.numerics import default_settings
 from turnout.core.types import Federation, State
 from turnout.data.shards import Shards
-from turnout.data.transforms import bake
+from turnout.data.transforms import Transform, bake
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
@@ -41,44 +41,26 @@ class Computer:
 
     @default_settings()
     def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
-        self.experiment, algorithm = experiment, experiment.algorithm
-        module, personalization = experiment.build_model(), algorithm.personal
-        device = torch.device(experiment.device)
-        personal = personalization.chosen(module) if personalization else frozenset()
-        aggregation = algorithm.aggregation
-        self.objective = Objective(
-            module,
-            experiment.loss,
-            experiment.engine,
-            device,
-            personal,
-            offsets="base" in aggregation.reads,
-            precision=experiment.precision,
-            statistics=experiment.statistics,
-        )
-        if engine is not None:
-            self.objective.use(Choice(engine, "as the server has it"))
-        x, self.transforms = bake(experiment.data.transforms, experiment.data.train.x)
-        train = experiment.data.train
-        self.shards = Shards(x, train.y, train.offsets).to(device)
-        held_out = experiment.data.client_test
-        if held_out is not None:
-            held_out = Shards(bake(experiment.data.transforms, held_out.x)[0], held_out.y, held_out.offsets).to(device)
-        self.test, self.sums = held_out, experiment.sums_form()
-        initial, num_shared = self.objective.initial, self.objective.layout.num_shared
-        adapters = self.objective.network.adapters
+        self.experiment, algorithm, data = experiment, experiment.algorithm, experiment.data
+        self.objective = objective = _objective(experiment, engine)
+        self.shards, self.transforms = _baked(experiment, data.train)
+        self.test = None if data.client_test is None else _baked(experiment, data.client_test)[0]
+        self.sums = experiment.sums_form()
+        initial, num_shared = objective.initial, objective.layout.num_shared
+        device, adapters = torch.device(experiment.device), objective.network.adapters
         self.federation = Federation(
             1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed, adapters=adapters
         )
+        personalization, aggregation = algorithm.personal, algorithm.aggregation
         first = initial[num_shared:] if personalization is None else personalization.first(initial, num_shared)
-        self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
+        self.memory = algorithm.memory(self.federation, first, objective.layout.shared_shapes)
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
         if "base" in aggregation.reads:
             shared[BASE_OFFSET] = aggregation.init(self.federation)[BASE_OFFSET]
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
         self.inputs = _specs(plain_row(algorithm.first_inputs(self.federation), 0))
-        self.coding = Coding.of(algorithm, experiment.seed, self.objective)
+        self.coding = Coding.of(algorithm, experiment.seed, objective)
         # Clients have a requirement where the population opts in by it, or where it is measured.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
         opts = experiment.population.opting is not None
@@ -106,6 +88,30 @@ class Computer:
     def clients(self, client: int, row: int) -> Clients:
         """Return one client with its data, in a row of the shards."""
         return Clients(np.array([client]), np.array([row]), self.shards, self.objective, self.transforms)
+
+
+def _objective(experiment: Configuration, engine: str | None) -> Objective:
+    """Return the model and the loss of an experiment, with the engine of the server's simulation if that is known."""
+    module, personalization = experiment.build_model(), experiment.algorithm.personal
+    objective = Objective(
+        module,
+        experiment.loss,
+        experiment.engine,
+        torch.device(experiment.device),
+        personalization.chosen(module) if personalization else frozenset(),
+        offsets="base" in experiment.algorithm.aggregation.reads,
+        precision=experiment.precision,
+        statistics=experiment.statistics,
+    )
+    if engine is not None:
+        objective.use(Choice(engine, "as the server has it"))
+    return objective
+
+
+def _baked(experiment: Configuration, examples: Shards) -> tuple[Shards, tuple[Transform, ...]]:
+    """Return examples on the device after the transforms that are done once, and the transforms that are left."""
+    x, left = bake(experiment.data.transforms, examples.x)
+    return Shards(x, examples.y, examples.offsets).to(torch.device(experiment.device)), left
 
 
 def _specs(inputs: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:

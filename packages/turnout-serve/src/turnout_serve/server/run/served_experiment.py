@@ -70,9 +70,7 @@ class ServedExperiment(NamedTuple):
         computer = _tried_computer(experiment)
         algorithm, objective = experiment.algorithm, computer.objective
         initial = objective.initial[: objective.layout.num_shared]
-        max_norm = norm_limit(initial, max_norm)
-        # A private sum drops no report because of its client's data; its weights are bounded.
-        counts = CountLimits(algorithm.local, None if algorithm.nulls_dropped else max_examples)
+        test = _test(experiment)
         setting = RunSetting(
             algorithm=algorithm,
             pace=experiment.pace,
@@ -83,11 +81,7 @@ class ServedExperiment(NamedTuple):
             record_weights=experiment.record_weights,
             initial=initial,
             adapters=objective.network.adapters,
-            reports={
-                phase: replace(_tried_report(computer, phase, initial), max_norm=max_norm, counts=counts)
-                for phase in algorithm.phases
-                if phase not in algorithm.extra_phases
-            },
+            reports=_tried_reports(computer, initial, norm_limit(initial, max_norm), max_examples),
             sums=experiment.sums_form(),
             widths=experiment.data.widths,
             heartbeat=heartbeat,
@@ -96,7 +90,7 @@ class ServedExperiment(NamedTuple):
             min_answers=min_answers,
             description=describe(experiment),
             trained=Trained.of(experiment, objective, initial),
-            score=None if (test := _test(experiment)) is None else _Score(objective, *test),
+            score=None if test is None else _Score(objective, *test),
         )
         return cls(setting, objective, visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]))
 
@@ -131,6 +125,20 @@ def _tried_computer(experiment: Configuration) -> Computer:
         objective = computer.objective
         metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
     return computer
+
+
+def _tried_reports(
+    computer: Computer, initial: torch.Tensor, max_norm: float | None, max_examples: int | None
+) -> dict[Phase, ReportFormat]:
+    """Return the format of the reports of each phase in which clients compute, with its limits."""
+    algorithm = computer.experiment.algorithm
+    # A private sum drops no report because of its client's data; its weights are bounded.
+    counts = CountLimits(algorithm.local, None if algorithm.nulls_dropped else max_examples)
+    return {
+        phase: replace(_tried_report(computer, phase, initial), max_norm=max_norm, counts=counts)
+        for phase in algorithm.phases
+        if phase not in algorithm.extra_phases
+    }
 
 
 def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFormat:

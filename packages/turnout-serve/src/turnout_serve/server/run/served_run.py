@@ -92,14 +92,9 @@ class ServedRun:
         cohorts = SelectedCohorts(algorithm.selection, candidates, roster.present)
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
         self.scheduler.may_begin = lambda: len(roster.present()) >= self.min_clients
+        federation, rounds = setting.federation(num_clients), setting.rounds
         self.server = FederatedServer(
-            algorithm,
-            setting.initial,
-            setting.federation(num_clients),
-            cohorts,
-            rounds=setting.rounds,
-            records_influence=True,
-            blames=True,
+            algorithm, setting.initial, federation, cohorts, rounds=rounds, records_influence=True, blames=True
         )
         self.coordinator = Coordinator(self.server, self.scheduler)
         self.extra = ExtraPhases(setting, self.coordinator, self.reports.body)
