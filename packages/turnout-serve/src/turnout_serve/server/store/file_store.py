@@ -9,7 +9,7 @@ from shlex import quote
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
 from turnout_serve.server.store.facts import OBJECTS, Facts
-from turnout_serve.server.store.files import Files, LocalFiles
+from turnout_serve.server.store.files import Files
 
 
 def open_files(
@@ -46,7 +46,7 @@ def open_files(
             f"store: got {url}, but this run has its models and reports in {folder}: leave --store out"
         )
     if not used:
-        return LocalFiles(folder, until_done, read_only)
+        return Files(folder, until_done, read_only)
     from turnout_serve.server.store.objects import Objects
 
     return Objects(folder, until_done, used, read_only)

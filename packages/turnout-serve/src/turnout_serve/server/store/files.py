@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,10 +24,10 @@ class ReportLost(CheckpointError):
     """A report that the journal names is missing or damaged."""
 
 
-class Files(ABC):
-    """The models and reports of a run, in its folder.
+class Files:
+    """The models and reports of a run in its folder, which clients reach through the server.
 
-    `LocalFiles` has them there alone, and `turnout_serve.server.store.objects.Objects` in an object store as well.
+    `turnout_serve.server.store.objects.Objects` has them in an object store as well.
 
     Args:
         folder: folder of the run.
@@ -197,25 +196,22 @@ class Files(ABC):
             if task_of_upload(part.name) not in tasks:
                 part.unlink()
 
-    @abstractmethod
     def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
         """Return links to an object store for a task: to its model of `size` bytes, and for a report of at most `limit`."""
+        return {}
 
-    @abstractmethod
     def receive(self, client: int, task: int, digest: str, length: int) -> Path:
         """Take an upload from an object store."""
+        raise NotImplementedError
 
-    @abstractmethod
     def admit(self, part: Path, digest: str) -> None:
-        """Keep a checked report before the journal names it."""
+        """Keep a checked report in an object store before the journal names it."""
 
-    @abstractmethod
     def discard(self, part: Path, client: int) -> None:
-        """Delete the rest of an upload."""
+        """Delete the rest of an upload from an object store."""
 
-    @abstractmethod
     def release(self, digests: Iterable[str]) -> None:
-        """Release reports that later steps do not read."""
+        """Release the copies of reports in an object store that later steps do not read."""
 
     def _map(self, function: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
         """Apply a function to files side by side, or to a single one in this thread, which is faster."""
@@ -224,27 +220,6 @@ class Files(ABC):
     def _fetched(self, digest: str) -> Path:
         """Return the path of a report before it is read."""
         return self.report(digest)
-
-
-class LocalFiles(Files):
-    """The models and reports of a run in its folder alone, which clients reach through the server."""
-
-    def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
-        """Return links to an object store for a model and a report; files have none."""
-        return {}
-
-    def receive(self, client: int, task: int, digest: str, length: int) -> Path:
-        """Take an upload from an object store; files have none."""
-        raise NotImplementedError
-
-    def admit(self, part: Path, digest: str) -> None:
-        """Keep a checked report before the journal names it; files need nothing."""
-
-    def discard(self, part: Path, client: int) -> None:
-        """Delete the rest of an upload; files have none."""
-
-    def release(self, digests: Iterable[str]) -> None:
-        """Release reports that later steps do not read; files need nothing."""
 
 
 def task_of_upload(name: str) -> str:

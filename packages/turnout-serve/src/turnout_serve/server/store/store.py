@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -153,11 +154,15 @@ class Store:
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries of the journal after a number, a thousand at a time in memory."""
+        return map(Entry.of_row, self._rows(JOURNAL, after))
+
+    def _rows(self, table: sa.Table, after: int) -> Iterator[Any]:
+        """Yield the rows of a table after a number, a thousand at a time in memory."""
         while True:
-            query = sa.select(JOURNAL).where(JOURNAL.c.number > after).order_by(JOURNAL.c.number).limit(1000)
+            query = sa.select(table).where(table.c.number > after).order_by(table.c.number).limit(1000)
             with Transaction(self.engine) as connection:
                 rows = connection.execute(query).all()
-            yield from map(Entry.of_row, rows)
+            yield from rows
             if len(rows) < 1000:
                 return
             after = rows[-1].number
@@ -171,14 +176,7 @@ class Store:
 
     def links(self, after: int = 0) -> Iterator[tuple[int, str]]:
         """Yield the number and the link of each entry after a number that has a link, a thousand at a time in memory."""
-        while self._has_links:
-            query = sa.select(LINKS).where(LINKS.c.number > after).order_by(LINKS.c.number).limit(1000)
-            with Transaction(self.engine) as connection:
-                rows = connection.execute(query).all()
-            yield from ((row.number, row.link) for row in rows)
-            if len(rows) < 1000:
-                return
-            after = rows[-1].number
+        return ((row.number, row.link) for row in (self._rows(LINKS, after) if self._has_links else ()))
 
     def link(self, number: int) -> str | None:
         """Return the link of an entry; None where there is none."""
