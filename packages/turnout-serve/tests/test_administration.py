@@ -216,7 +216,7 @@ def test_banned_client_gets_the_reason_and_ends(world):
     ):  # fmt: skip
         answer = deployed.host.send(method, path, b'{"protocol": 2}', bearer(token_of(deployed, 0)))
         assert (answer.status, answer.table()["reason"]) == (403, "this client is banned: sends noise"), path
-    assert deployed.host.store.outcome(task.task).outcome == "banned"
+    assert deployed.host.store.outcomes.get(0, task.task).outcome == "banned"
 
 
 def test_ban_ends_an_open_long_poll(world):

@@ -217,7 +217,7 @@ def test_only_the_report_that_makes_a_piece_raise_is_dropped(world, kind):
     deployed.round()
     params, dropped = through(deployed)
     assert dropped == {"unusable": ROUNDS}
-    first = deployed.host.store.outcome(HOSTILE)
+    first = deployed.host.store.outcomes.get(HOSTILE, HOSTILE)
     assert (first.client, first.outcome) == (HOSTILE, "unusable")
     rows = deployed.host.administer("GET", "clients").table()["clients"]
     assert [row["unusable"] for row in rows] == [ROUNDS * (row["client"] == HOSTILE) for row in rows]

@@ -135,7 +135,8 @@ class Driver:
             self.run.advance(entry.time, effects)
             if (last := self.publication.last) is None or last.version != self.version:
                 self.publish()  # also where no client is present that could train it
-        self.surveys.advance(entry.time, effects)
+        if self.surveys.open:
+            self.surveys.advance(entry.time, effects)
 
     def _dispatch(self, entry: Entry, effects: Effects) -> None:
         """Dispatch an entry by its kind."""
