@@ -385,7 +385,7 @@ def replays_of(simulation):
 
 def recorder(traced):
     """Return the object that records a repeated step."""
-    return getattr(traced, "__self__", traced)
+    return getattr(traced, "step", traced)
 
 
 @pytest.mark.parametrize("algorithm", [fedavg, lambda local: scaffold(local, cohort_size=8)])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from turnout.core.checks import known_name
-from turnout.engine.compile import cuda_graph, plain, torchscript
+from turnout.engine.compile import plain, stretches, torchscript
 from turnout.engine.compile.tracer import Operations
 
 SETTING = "TURNOUT_BACKEND"
@@ -43,7 +43,7 @@ class Backend:
 BACKENDS = {
     backend.name: backend
     for backend in (
-        Backend("cuda_graph", frozenset({"cuda"}), cuda_graph.build),
+        Backend("cuda_graph", frozenset({"cuda"}), stretches.build),
         # For CPUs only: on GPUs its interpreter fuses operations, which rounds differently.
         Backend("torchscript", frozenset({"cpu"}), torchscript.build, torchscript.lacking, is_tried=True),
         Backend("plain", frozenset(), plain.build),

@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from turnout.engine.compile import plain
 from turnout.engine.compile.compare import alike
 from turnout.engine.compile.recording import Record, Recording, num_bytes
 from turnout.engine.compile.room import Reservation, Room, room_of
-from turnout.engine.compile.tracer import Operations
 
 LOG = logging.getLogger(__name__)
 
@@ -23,14 +21,6 @@ _LARGE = 1 << 20  # bytes; larger arguments that stay the same tensor are not co
 _WARM_UP = 3  # calls before a recording, in which libraries choose kernels and reserve memory
 _TRIALS = 2  # replays whose results are compared with those of the operations
 _MOST_RECORDINGS = 3  # recordings of one function, if arguments that are read in place are replaced
-
-
-def build(
-    traced: Operations, arguments: list[torch.Tensor], changes: tuple[int, ...], fixed: int | None
-) -> Callable[..., Any]:
-    """Return a function that records the operations in its second call, and replays them; see `Backend.build`."""
-    graphed = Graphed(plain.build(traced, arguments, changes, None), changes)
-    return graphed if fixed is None else graphed.repeat
 
 
 class Graphed:
@@ -46,6 +36,7 @@ class Graphed:
         changes: indices of the arguments that it changes in place.
         record: function that makes a recording.
         room: limit on the memory of all recordings; None is that of the device of the first argument.
+        unit: what is handed to the GPU one at a time without a recording, for the log.
 
     Attributes:
         refused: the reason why it is not replayed; None if it may be.
@@ -57,8 +48,10 @@ class Graphed:
         changes: tuple[int, ...],
         record: Record | None = None,
         room: Room | None = None,
+        unit: str = "operation",
     ) -> None:
         self._function, self._changes, self._record, self._room = function, changes, record or on_gpu, room
+        self._unit = unit
         self._before: list[weakref.ref[torch.Tensor]] | None = None
         self._recording: Recording | None = None
         self._reserved: Reservation | None = None
@@ -75,10 +68,26 @@ class Graphed:
         """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for its changes in place."""
         self._prepare(fixed, [rows[0] for rows in columns])
         for i in range(len(columns[0])):
-            if self._recording is not None and self._trials == _TRIALS:
+            if self._recording is not None and self.is_trusted:
                 self._recording.repeat(fixed, [rows[i:] for rows in columns])
                 return
             self._once(*fixed, *(rows[i] for rows in columns))
+
+    @property
+    def is_trusted(self) -> bool:
+        """True if there is a recording that gave the same numbers as the function in all comparisons."""
+        return self._recording is not None and self._trials == _TRIALS
+
+    def replay(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+        """Call ``function(*fixed, *others)`` for its changes in place if it is recorded, and return whether it is.
+
+        Large tensors in `fixed` that stay the same are read without a copy.
+        """
+        self._prepare(fixed, others)
+        if self._recording is None:
+            return False
+        self._once(*fixed, *others)
+        return True
 
     def _prepare(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> None:
         """Make a recording in the second call, and if an argument that is read without a copy was replaced."""
@@ -151,13 +160,13 @@ class Graphed:
     def _wait(self, reason: str) -> None:
         """Call the function directly until there is room, and log the reason once."""
         if not self._waits:
-            LOG.info("local steps are handed to the GPU one operation at a time, for now: %s", reason)
+            LOG.info("local steps are handed to the GPU one %s at a time, for now: %s", self._unit, reason)
         self._waits = True
 
     def _refuse(self, reason: str) -> None:
         """Call the function directly from now on."""
         self.refused, self._recording = reason, None
-        LOG.info("local steps are handed to the GPU one operation at a time: %s", reason)
+        LOG.info("local steps are handed to the GPU one %s at a time: %s", self._unit, reason)
 
 
 def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], object], Any]:
