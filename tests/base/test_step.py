@@ -247,3 +247,19 @@ def test_return_values_of_pieces_are_validated(piece, message):
     if isinstance(piece, Weighting):  # summed as they come in
         with pytest.raises(ConfigurationError, match=message):
             product_of_factors(algorithm.weighting, state_of(algorithm), federation(num_params=P), reports)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_mean_local_loss_is_of_all_clients_that_took_steps(broken):
+    algorithm = fedau(Sgd())
+    reports = replace(
+        report([0, 1, 2, 3], torch.ones(4, P, dtype=torch.float64)),
+        num_steps=np.array([5, 0, 5, 5]),
+        seen={"loss": torch.tensor([1.0, 7.0, 2.0, torch.nan if broken else 6.0])},
+    )
+    _, info = server_step(algorithm, state_of(algorithm), reports, federation(num_params=P))
+    assert info["num_dropped"] == broken
+    assert info["local_loss"] == (1.5 if broken else 3.0)
+    idle = replace(reports, num_steps=np.zeros(4, dtype=np.int64))
+    _, info = server_step(algorithm, state_of(algorithm), idle, federation(num_params=P))
+    assert "local_loss" not in info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,7 @@ from turnout.base.rollback import Rollback
 from turnout.base.server import ScalesByReports, ShortensSteps, StepsAlone
 from turnout.base.weighting import Weighting, check_weights
 from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State
 
 
@@ -54,19 +56,24 @@ def server_step(
     Raises:
         StepOverflows: if the step overflows and `refuses_overflow` is true.
     """
-    undo, dropped = Rollback.of(algorithm, state, reports), 0
+    undo, dropped, loss = Rollback.of(algorithm, state, reports), 0, reports.mean_loss()
+
+    def take(used: Report) -> tuple[ServerState, Info]:
+        after, info = _step(algorithm, state, used, federation)
+        return after, info if loss is None else info | {"local_loss": loss}  # of all reports, also of dropped ones
+
     try:
-        taken = _tried(algorithm, state, reports, federation)
+        taken = _tried(take, reports)
         if taken is None:
             undo()
             reports, dropped = reports.nulled() if algorithm.nulls_dropped else reports.screened()
-            taken = _read(*_step(algorithm, state, reports, federation), [])
+            taken = _read(*take(reports), [])
         after, info, finite, _ = taken
         if not finite:  # finite updates whose weighted sum overflows
             if refuses_overflow and len(reports):
                 raise StepOverflows(f"the step overflows with the reports of {len(reports):,} clients")
             undo()
-            after, info = _emptied(algorithm, state, after, federation, undo)
+            after, info = _emptied(take, algorithm, state, after, undo)
             dropped += len(reports)
     except Exception:
         undo()
@@ -79,8 +86,11 @@ _PIECE = 1 << 22  # numbers
 _Taken = tuple[ServerState, Info, bool, bool]
 """The state after a step, its figures, and whether model and optimizer state, and all reports, are finite."""
 
+_Take = Callable[[Report], tuple[ServerState, Info]]
+"""A function that takes the step with reports, and returns the state after it and its figures, which may not be read yet."""
 
-def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
+
+def _tried(take: _Take, reports: Report) -> _Taken | None:
     """Try the step with all reports; None if some reports are, or may be, not finite."""
     # A sum is finite only if all of its terms are (if a sum of finite terms overflows, reports are checked again, row by
     # row). The check is thus a few numbers, which stay on the device until the step is done.
@@ -88,7 +98,7 @@ def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation
     if sums is None:
         return None
     try:
-        taken = _read(*_step(algorithm, state, reports, federation), sums)
+        taken = _read(*take(reports), sums)
     except Exception:
         if torch.stack(sums).isfinite().all():
             raise
@@ -97,14 +107,14 @@ def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation
 
 
 def _emptied(
-    algorithm: Algorithm, state: ServerState, refused: ServerState, federation: Federation, undo: Rollback
+    take: _Take, algorithm: Algorithm, state: ServerState, refused: ServerState, undo: Rollback
 ) -> tuple[ServerState, Info]:
     """Take an empty step in place of a step to a model that is not finite.
 
     The memory of clients has changed nevertheless (decision 6), and so has the server's sum of it: the means of the
     clients' vectors, and the state of an aggregation that mirrors them (`Controls.mirrors_clients`).
     """
-    after, info, finite, _ = _read(*_step(algorithm, state, Report.empty(state.params), federation), [])
+    after, info, finite, _ = _read(*take(Report.empty(state.params)), [])
     if not finite:  # the aggregation overflows even without reports, from its state
         undo()
         after, info = ServerState(state.params, state.version + 1, state.slots), {**info}
@@ -126,14 +136,14 @@ def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
     totals = [value.sum().double() for value in state]
     # In pieces, because a float64 sum on a CPU first makes a float64 copy. Only its finiteness is read.
     total = torch.stack([piece.sum(dtype=torch.float64) for piece in after.params.split(_PIECE)]).sum()
-    values = torch.stack([info["update_norm"].double(), total, *totals, *sums])
+    figures = {name: to_device(info[name], total.device) for name in ("update_norm", "local_loss") if name in info}
+    values = torch.stack([total, *totals, *sums, *(figure.double() for figure in figures.values())])
     values, weights = torch.cat([values, info["weights"]]).cpu().split([len(values), len(info["weights"])])
-    info = info | {"update_norm": values[0], "weights": weights}
-    finite = values.isfinite()
-    of_state, of_reports = finite[2:].split([len(state), len(sums)])
+    of_model, of_state, of_reports, read = values.split([1, len(state), len(sums), len(figures)])
+    info = info | dict(zip(figures, read, strict=True)) | {"weights": weights}
     # The sum of finite numbers may overflow, so a sum that is not finite is checked elementwise.
-    good_state = bool(of_state.all()) or all(bool(value.isfinite().all()) for value in state)
-    return after, info, bool(finite[1]) and good_state, bool(of_reports.all())
+    good_state = bool(of_state.isfinite().all()) or all(bool(value.isfinite().all()) for value in state)
+    return after, info, bool(of_model.isfinite()) and good_state, bool(of_reports.isfinite().all())
 
 
 def _step(

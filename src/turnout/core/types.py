@@ -214,6 +214,17 @@ class Report:
         known = [total.to(self.delta.device) for total in totals if total is not None]
         return None if measured is None or len(known) < len(totals) else known + measured
 
+    def mean_loss(self) -> torch.Tensor | None:
+        """Return the mean training loss of the clients that took local steps, ``[]``; None if there are none.
+
+        Computing it does not synchronize with the device.
+        """
+        rows = np.flatnonzero(self.num_steps > 0)
+        if not len(rows) or "loss" not in self.seen:
+            return None
+        losses = self.seen["loss"]
+        return (losses if len(rows) == len(self) else losses[to_device(rows, losses.device)]).nanmean()
+
     def nulled(self) -> tuple[Report, int]:
         """Return the reports with zeros in those that hold NaN or infinity, and the number of these.
 

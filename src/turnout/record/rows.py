@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from turnout.base.algorithm import Algorithm
-from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState
 from turnout.population import participation_table
 from turnout.protocol.batch import Stepped
@@ -90,15 +89,12 @@ def staleness(stepped: Stepped) -> dict[str, Any]:
 def _of_step(server: FederatedServer, stepped: Stepped) -> dict[str, Any]:
     """Return the columns that do not depend on pace and driver."""
     algorithm, state, federation = server.algorithm, server.state, server.federation
-    reports, info = stepped.reports, stepped.info
+    info = stepped.info
     weights = info["weights"].cpu().numpy()
     row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
     if len(weights):
         row |= {"weight_min": weights.min(), "weight_mean": weights.mean(), "weight_max": weights.max()}
-    if "update_norm" in info:
-        row["update_norm"] = float(info["update_norm"])
-    if len(reports) and "loss" in reports.seen:
-        row |= _local_loss(reports)
+    row |= {name: float(info[name]) for name in ("update_norm", "local_loss") if name in info}
     row |= _traffic_of_step(algorithm, state, federation, stepped)
     if "num_too_early" in info:
         row["num_too_early"] = info["num_too_early"]
@@ -119,14 +115,6 @@ def _traffic_of_step(
     alone = algorithm.broadcast_bytes(state, alone=True)
     more = traffic(algorithm, state, federation, stepped.prepared, alone)
     return row | {name: row[name] + extra for name, extra in more.items()}
-
-
-def _local_loss(reports: Report) -> dict[str, float]:
-    """Return the mean training loss of the clients that took local steps."""
-    trained, losses = reports.num_steps > 0, reports.seen["loss"]
-    if not trained.any():
-        return {}
-    return {"local_loss": float((losses if trained.all() else losses[to_device(trained, losses.device)]).nanmean())}
 
 
 def weights_of(reports: Report, info: Info, clients: np.ndarray) -> np.ndarray:
