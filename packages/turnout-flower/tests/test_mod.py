@@ -226,7 +226,9 @@ def test_client_app_without_the_mod_is_refused(tmp_path, caplog):
 
 
 def test_unsupported_algorithm_is_refused():
-    with pytest.raises(ConfigurationError, match="perfedavg does not run in a ClientApp: Meta is how clients train"):
+    with pytest.raises(
+        ConfigurationError, match="perfedavg does not run in a ClientApp: Meta replaces the local training loop"
+    ):
         mod(to.perfedavg())
 
 

@@ -24,21 +24,21 @@ SOURCES = ROOT / "src", *sorted(ROOT.glob("packages/*/src"))
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (to.fedper(), "Personal keeps a part of the model with every client, and a ClientApp sends all of it"),
+        (to.fedper(), "Personal keeps a part of the model on each client, and a ClientApp sends the entire model"),
         (
             to.scaffold(),
-            "Scaffold changes every local step, and these are the ClientApp's, by control, which clients keep",
+            r"Scaffold changes the gradient of every local step, with client state \(control\), which only the mod can do",
         ),
-        (to.fedprox(), r"Prox changes every local step, .*: write mod=True, and mods=\[turnout_flower.mod\(...\)\]"),
-        (to.perfedavg(), "Meta is how clients train in this method, and a ClientApp trains by its own loop"),
-        (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
+        (to.fedprox(), r"Prox changes the gradient of every local step, .*: write mod=True, and mods=\[turnout_flower.mod\(...\)\]"),
+        (to.perfedavg(), "Meta replaces the local training loop, and a ClientApp has its own"),
+        (to.mw_fed(), "MultiplicativeWeights sets the amount of work of each client"),
         (
             to.folb(),
-            "StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone",
+            "StartGradient needs start_gradient of every client, and a ClientApp sends only parameters and metrics",
         ),
-        (to.maxfl(tuning_steps=1), r"AppealGap tunes the model before it is scored"),
-        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
-        (to.fedavg(also=(to.guard.TopK(),)), "TopK changes updates before they leave a client"),
+        (to.maxfl(tuning_steps=1), r"AppealGap tunes the model before evaluating it"),
+        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum needs further messages from clients after training"),
+        (to.fedavg(also=(to.guard.TopK(),)), "TopK changes updates before they are sent"),
         (
             to.fedavg(to.Sgd(steps=to.local.TimeBudget(1.0))),
             "local.steps: a time budget counts steps by the simulated speed",
@@ -53,11 +53,11 @@ def test_unsupported_pieces_are_refused_with_the_reason(algorithm, reason):
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (to.perfedavg(), "Meta is how clients train in this method"),
-        (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
-        (to.flora(), "Flora multiplies the factors of adapters"),
+        (to.perfedavg(), "Meta replaces the local training loop"),
+        (to.mw_fed(), "MultiplicativeWeights sets the amount of work of each client"),
+        (to.flora(), "Flora multiplies pairs of adapter factors"),
         (to.folb_heterogeneous(), "Inexactness needs a gradient after training"),
-        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
+        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum needs further messages from clients after training"),
     ],
 )
 def test_pieces_unsupported_by_the_mod_are_refused_on_both_sides(algorithm, reason):
@@ -71,7 +71,7 @@ def test_pieces_unsupported_by_the_mod_are_refused_on_both_sides(algorithm, reas
         ({"algorithm": "fedau"}, r"algorithm: got 'fedau', needed an algorithm. Write to.fedau\(\)"),
         (
             {"algorithm": to.maxfl()},
-            "requirement: AppealGap compares losses with what clients require, and none is given",
+            "requirement: AppealGap compares losses with the requirements of clients, and none is given",
         ),
         (
             {"algorithm": to.fednova(), "pace": to.pace.Buffered(5)},
@@ -99,18 +99,18 @@ def _row(name: str) -> str:
     rule = Rule(algorithm, requirement=0.5)
     phases = [phase for phase in algorithm.phases if phase not in algorithm.extra_phases]
     losses = {loss for phase in phases for loss in rule.losses(phase)}
-    notes = [f"reads `eval_loss{'_rms' * ('start_loss_rms' in losses)}` of an evaluation"] if losses else []
-    notes += ["give `requirement`"] if "appeal_gap" in losses else []
+    notes = [f"reads the metric `eval_loss{'_rms' * ('start_loss_rms' in losses)}` of an evaluation"] if losses else []
+    notes += ["needs the option `requirement`"] if "appeal_gap" in losses else []
     counts = any(isinstance(w, to.weighting.DivideByLocalSteps) for w in algorithm.weighting)
-    notes += ["reads the metric `num-steps`; the mod counts"] if counts else []
+    notes += ["reads the metric `num-steps`, which the mod counts"] if counts else []
     try:
         algorithm.init(torch.zeros(1), Federation(100, 1))
     except ConfigurationError:
-        notes.append("give `rates`")
+        notes.append("needs the option `rates`")
     return f"| `{name}` | yes | {'; '.join(notes)} |"
 
 
-HEAD = "| recipe | runs | how, or why not with an unchanged ClientApp |\n|---|---|---|\n"
+HEAD = "| recipe | supported | notes, or why an unchanged ClientApp does not suffice |\n|---|---|---|\n"
 GUIDE = ROOT / "docs" / "guides" / "flower.md"
 
 

@@ -53,8 +53,8 @@ class RunsOptions(WatchedOptions):
         "N", 1, "--threads", show_default=False,
     )  # fmt: skip
     lockstep: int = option(
-        "Number of runs that a process performs in lock-step, with clients of all of them in one call: faster for small "
-        "models. On CPUs it does not affect results.",
+        "Number of runs that a process executes in lock-step, training their clients in one call; faster for small "
+        "models. Does not affect results on CPUs.",
         "N", 1, show_default=False,
     )  # fmt: skip
     folder: Path | None = None

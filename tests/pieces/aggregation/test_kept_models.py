@@ -38,7 +38,7 @@ def test_buffered_pace_is_refused():
 
 
 def test_deployment_is_refused():
-    with pytest.raises(ConfigurationError, match="KeptModels: clients continue from models that they keep"):
+    with pytest.raises(ConfigurationError, match="KeptModels: clients continue from their stored models"):
         ServedExperiment.of(Experiment(DATA, models.Logistic(), fedawe()))
 
 

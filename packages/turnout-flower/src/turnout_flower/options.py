@@ -62,7 +62,7 @@ class Options:
             positive(name, getattr(self, name))
         if "appeal_gap" in self.losses("train") and self.requirement is None:
             raise ConfigurationError(
-                "requirement: AppealGap compares losses with what clients require, and none is given: write requirement=0.5, "
+                "requirement: AppealGap compares losses with the requirements of clients, and none is given: write requirement=0.5, "
                 "or the name of a metric that each client's evaluation has"
             )
 
@@ -91,7 +91,7 @@ def refusal(algorithm: Algorithm, mod: bool = False) -> str | None:
     >>> refusal(to.fedau()) is None
     True
     >>> refusal(to.folb())
-    'StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone'
+    'StartGradient needs start_gradient of every client, and a ClientApp sends only parameters and metrics'
     >>> refusal(to.folb(), mod=True) is None
     True
     """
@@ -107,41 +107,47 @@ def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
     """Yield pieces that a ClientApp cannot carry out, with or without the mod, with the reason."""
     aggregation = algorithm.aggregation
     if Solver.family.name_of(type(algorithm.local)) is None:
-        yield algorithm.local, "is how clients train in this method, and a ClientApp trains by its own loop"
+        yield algorithm.local, "replaces the local training loop, and a ClientApp has its own"
     for piece in algorithm.weighting:
         if isinstance(piece, InformsClients):
-            yield piece, "has the server say how much work a client does, and a ClientApp decides that"
+            yield piece, "sets the amount of work of each client, which a ClientApp decides itself"
     yield from _reasons_of_measurements(algorithm)
     for piece in algorithm.corrections:
         if isinstance(piece, LossTerm):
-            yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
+            yield piece, "adds a term to the loss of each minibatch, and a ClientApp has its own loss"
     if isinstance(aggregation, LowRank):
-        yield aggregation, "multiplies the factors of adapters, and arrays do not say which of them belong together"
+        yield (
+            aggregation,
+            "multiplies pairs of adapter factors, and a ClientApp does not declare which arrays form a pair",
+        )
     if phases := algorithm.extra_phases:
-        yield aggregation, f"asks clients for more after training ({', '.join(phases)})"
+        yield aggregation, f"needs further messages from clients after training ({', '.join(phases)})"
 
 
 def _reasons_of_measurements(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
     """Yield measurements that a ClientApp cannot carry out, with the reason."""
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):
         if isinstance(piece, Inexactness):
-            yield piece, "needs a gradient after training, and a ClientApp computes none then"
+            yield piece, "needs a gradient after training, which a ClientApp does not compute"
         if getattr(piece, "tuning", None) is not None:
-            yield piece, "tunes the model before it is scored (tuning=...), and a ClientApp scores it as it comes"
+            yield (
+                piece,
+                "tunes the model before evaluating it (tuning=...), and a ClientApp evaluates the received model",
+            )
 
 
 def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
     """Yield pieces that need the mod, with the reason."""
     if algorithm.personal is not None:
-        yield algorithm.personal, "keeps a part of the model with every client, and a ClientApp sends all of it"
+        yield algorithm.personal, "keeps a part of the model on each client, and a ClientApp sends the entire model"
     for piece in algorithm.corrections:
         names = ", ".join(
             [*(piece.keeps if isinstance(piece, KeepingCorrection) else ()), *piece.memory(1, torch.float32)]
         )
-        memory = f", by {names}, which clients keep" * bool(names)
-        yield piece, f"changes every local step, and these are the ClientApp's{memory}"
+        state = f", with client state ({names})" * bool(names)
+        yield piece, f"changes the gradient of every local step{state}, which only the mod can do in a ClientApp"
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):
         if names := ", ".join(name for name in piece.gives if name not in LOSSES):
-            yield piece, f"needs {names} of every client, and a ClientApp sends parameters and metrics alone"
+            yield piece, f"needs {names} of every client, and a ClientApp sends only parameters and metrics"
     for piece in algorithm.guard:
-        yield piece, "changes updates before they leave a client, and a ClientApp sends them as they are"
+        yield piece, "changes updates before they are sent, and a ClientApp sends them unchanged"

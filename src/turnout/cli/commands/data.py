@@ -105,7 +105,7 @@ def show_data(options: ShowOptions) -> None:
 
     Examples:
         turnout data show digits
-        turnout data show mnist alpha=0.3 num_clients=20 --output who.svg
+        turnout data show mnist alpha=0.3 num_clients=20 --output clients.svg
         turnout data show digits partition=classes_per_client k=3 client_test_fraction=0.2
         turnout data show digits --availability flash availability.available=battery_50
         turnout data show digits --availability diurnal availability.correlated_with_labels=0.1

@@ -18,7 +18,11 @@ class ExportOptions:
     file: Path = argument("Output file, e.g. model.safetensors.", "FILE")
     client: int | None = option("Export the model of client K, for personalized algorithms.", "K")
     format: str | None = option(
-        "(default: by the file name extension)", "safetensors|torch|onnx|executorch|peft", None, "--format", "-f"
+        "Output format (default: from the file name extension).",
+        "safetensors|torch|onnx|executorch|peft",
+        None,
+        "--format",
+        "-f",
     )
     card: bool = switch("Write model-card.md beside the file.", "--card")
 

@@ -14,15 +14,15 @@ class PredictOptions:
     """Options of ``turnout predict``."""
 
     folder: Path = argument("The folder of a run on a table (data.name=table).", "RUN")
-    table: Path = argument("Table with the columns of inputs: CSV, TSV, Parquet, Feather, Arrow or JSON lines.", "FILE")
+    table: Path = argument("Table with the input columns: CSV, TSV, Parquet, Feather, Arrow or JSON lines.", "FILE")
     client: int | None = option("Use the model of client K, for personalized algorithms.", "K")
     probabilities: bool = switch("Write the probability of each class as well.", "--probabilities")
-    output: Path | None = option("Output file in CSV; by default it is printed.", "FILE", None, "--output", "-o")
+    output: Path | None = option("Output file (default: standard output).", "FILE", None, "--output", "-o")
 
 
 @command(PredictOptions)
 def predict(options: PredictOptions) -> None:
-    """Predict the class or the number of each row of a table by the model of a run, as CSV.
+    """Predict the class or value of each row of a table with the model of a run, and write CSV.
 
     Examples:
         turnout predict runs/fedavg-patients-0 new.csv

@@ -54,7 +54,9 @@ class FinishedRuns:
 class ReportOptions(FinishedRuns, CodeOption):
     """Options of ``turnout report``."""
 
-    output: Path | None = option("(default: report.html in the first folder)", "FILE.html", None, "--output", "-o")
+    output: Path | None = option(
+        "Output file (default: report.html in the first folder).", "FILE.html", None, "--output", "-o"
+    )
     title: str = option("Heading of the page.", "TEXT", "Federated training with turnout")
 
 
@@ -68,14 +70,14 @@ class TableOptions(FinishedRuns):
         "Standard deviation over seeds, or the 95 % confidence interval of the mean.", "std|interval", "std"
     )
     window: int | None = option("Average over the last N rounds (default: the last tenth).", "N", None, min=1)
-    output: Path | None = option("(default: standard output)", "FILE", None, "--output", "-o")
+    output: Path | None = option("Output file (default: standard output).", "FILE", None, "--output", "-o")
 
 
 @options
 class PlotOptions(FinishedRuns):
     """Options of ``turnout plot``."""
 
-    output: Path = option("A file that ends in .pdf, .svg or .png.", "FILE", REQUIRED, "--output", "-o")
+    output: Path = option("Output file; its extension is .pdf, .svg or .png.", "FILE", REQUIRED, "--output", "-o")
     what: str | None = option(
         "A recorded column, or clients, weights, influence, gains, confusion, calibration or participation (default: the "
         "test accuracy).",

@@ -50,7 +50,7 @@ class KeptModels(Aggregation, name="kept_models"):
 
     needs_rounds = "{pace} sends clients the present model, and with {piece} they continue from the one that they kept"
 
-    needs_simulation = "clients continue from models that they keep, and a task contains the present model"
+    needs_simulation = "clients continue from their stored models, but a task contains the current model"
 
     max_norm: Positive | None = None
 

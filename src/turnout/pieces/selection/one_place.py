@@ -28,7 +28,9 @@ class OnePlace(PoolsExamples, name="one_place"):
         [0]
     """
 
-    needs_simulation = "the examples of all clients are in one place, and those of real clients stay with them"
+    needs_simulation = (
+        "it trains on the examples of all clients in one place, but those of real clients stay on their machines"
+    )
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for pieces that act on single clients."""

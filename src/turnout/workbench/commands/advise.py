@@ -21,11 +21,11 @@ class AdviseOptions:
     """Options of ``turnout advise``."""
 
     source: Path | None = argument("Folder of a run, or file of a trace.", "[RUN|TRACE.csv]", None)
-    availability: str | None = option("Pattern of availability in place of a run or trace.", "NAME")
-    output: Path | None = option("File of the picture of participation.", "FILE.svg")
+    availability: str | None = option("Pattern of availability, instead of a run or trace.", "NAME")
+    output: Path | None = option("Output file of a figure of participation.", "FILE.svg")
     trial: bool = switch("Try the leading rules on the trace, with data of the benchmark.", "--try")
     config: Path | None = option(
-        "Try the leading rules with the data, model and local training of this file of settings.",
+        "Try the leading rules with the data, model and local training of this settings file.",
         "FILE",
         None,
         "--config",
@@ -35,7 +35,7 @@ class AdviseOptions:
 
 @command(AdviseOptions)
 def advise(options: AdviseOptions) -> None:
-    """Measure participation, name the nearest cells of the benchmark and the rules that lead in them.
+    """Measure participation, and name the nearest cells of the benchmark and the rules that lead in them.
 
     With --try or --config, the three leading rules run on the trace over twelve seeds, and one is recommended only if it is
     better than the plain mean by more than a point of accuracy, with 95 % confidence. Measuring needs no labels.

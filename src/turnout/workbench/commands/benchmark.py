@@ -21,9 +21,9 @@ class RunOptions:
     """Options of ``turnout benchmark run``."""
 
     rule: str = argument("Rule: turnout list algorithms, or FILE.py:NAME.", "RULE")
-    tier: str = option("Cells: small needs no download, full does.", "small|full", "small")
-    jobs: int = option("Number of processes, each with one cell at a time.", "N", 1)
-    output: Path | None = option("File of the row (default: runs/benchmark/RULE.json).", "FILE")
+    tier: str = option("Tier of cells: small, or full, which needs downloads.", "small|full", "small")
+    jobs: int = option("Number of processes, each of which runs one cell at a time.", "N", 1)
+    output: Path | None = option("Output file of the row (default: runs/benchmark/RULE.json).", "FILE")
 
 
 @options
@@ -31,21 +31,21 @@ class ShowOptions:
     """Options of ``turnout benchmark show``."""
 
     rows: list[Path] | None = argument("Rows to add to the published ones.", "[ROW.json]...", None)
-    tier: str = option("Cells: small or full.", "small|full", "small")
-    output: Path = option("File of the page.", "FILE.html", Path("runs/benchmark/table.html"))
+    tier: str = option("Tier of cells: small or full.", "small|full", "small")
+    output: Path = option("Output file.", "FILE.html", Path("runs/benchmark/table.html"))
 
 
 @options
 class RowOptions:
     """Options of commands about one row."""
 
-    row: Path = argument("The row, which turnout benchmark run has written.", "ROW.json")
-    seed: int = option("Draw of the run that is computed again.", "N", 0)
+    row: Path = argument("File of the row, written by turnout benchmark run.", "ROW.json")
+    seed: int = option("Seed that selects the run to recompute.", "N", 0)
 
 
 @command(RunOptions)
 def run(options: RunOptions) -> None:
-    """Tune a rule in each cell, run five seeds, and write its row and a page with all rows.
+    """Tune a rule in each cell, run it with five seeds, and write its row and a page with all rows.
 
     Examples:
         turnout benchmark run fedau --jobs 2
@@ -70,7 +70,7 @@ def run(options: RunOptions) -> None:
 
 @command(ShowOptions)
 def show(options: ShowOptions) -> None:
-    """Write a page with the published rows, and with further ones.
+    """Write a page with the published rows and, if given, further ones.
 
     Examples:
         turnout benchmark show
@@ -86,7 +86,7 @@ def show(options: ShowOptions) -> None:
 
 @command(RowOptions)
 def check(options: RowOptions) -> None:
-    """Compute a random run of a row again, and compare the figures: bit for bit on the same kind of machine.
+    """Recompute a random run of a row, and compare its figures, bit for bit on the same kind of machine.
 
     Examples:
         turnout benchmark check patient.json
@@ -99,7 +99,7 @@ def check(options: RowOptions) -> None:
 
 @command(RowOptions)
 def submit(options: RowOptions) -> None:
-    """Check a row, and write the file that a pull request adds to the published rows.
+    """Check a row, and write the file to add to the published rows in a pull request.
 
     Examples:
         turnout benchmark submit patient.json

@@ -55,10 +55,10 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
         "run.",
         "[W1|W2|W3|W4|W5]|KEY=VALUE", None,
     )  # fmt: skip
-    rounds: int | None = option("Rounds (default: 12, 60, 60, 8, 300 for W1 to W5).", "N", panel=SETTINGS)
-    seed: int | None = option("(default: 0)", "N", panel=SETTINGS)
-    cohort: int | None = option("Clients of a round, drawn uniformly.", "N", panel=SETTINGS)
-    rates: bool = switch("Also measure the peak of the machine, and the other engine.", default=True)
+    rounds: int | None = option("Number of rounds (default: 12, 60, 60, 8, 300 for W1 to W5).", "N", panel=SETTINGS)
+    seed: int | None = option("Seed of all random numbers (default: 0).", "N", panel=SETTINGS)
+    cohort: int | None = option("Number of clients per round, drawn uniformly.", "N", panel=SETTINGS)
+    rates: bool = switch("Also measure the machine's peak and the engine that was not chosen.", default=True)
     as_json: bool = switch("Print one line of JSON per workload instead of a table.", "--json")
 
     def workloads(self) -> list[str]:
@@ -83,9 +83,9 @@ class SpeedOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
 def speed(options: SpeedOptions) -> None:
     """Time rounds: updates per second, seconds in each stage, memory, and the utilization of the machine.
 
-    Workloads have random data, the same on which other simulators were timed. W1 a CNN, W2 logistic regression, W3 an MLP and
-    W4 a character LSTM are federated averaging with cohorts of one size; W5 is FedAU on unequal clients that participate by
-    chance. Results of an experiment are not saved.
+    Workloads have the random data on which other simulators were timed. W1 (a CNN), W2 (logistic regression), W3 (an MLP)
+    and W4 (a character LSTM) run FedAvg with cohorts of a fixed size. W5 runs FedAU on clients of unequal sizes that
+    participate at random. The results of an experiment are not saved.
 
     Examples:
         turnout speed

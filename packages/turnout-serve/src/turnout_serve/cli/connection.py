@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class ConnectionOptions:
     """Options of the TLS connection to a server."""
 
-    ca: Path | None = option("Certificate of the authority that signed the server's certificate.", "FILE")
-    certificate: Path | None = option("Certificate of this client.", "FILE")
-    key: Path | None = option("Private key of the certificate.", "FILE")
+    ca: Path | None = option("Certificate of the CA that signed the server's certificate.", "FILE")
+    certificate: Path | None = option("Client certificate, if the server requires one.", "FILE")
+    key: Path | None = option("Private key of the client certificate.", "FILE")
 
     def connection(self, url: str, timeout: float = 90.0, pinned: Path | None = None) -> Connection:
         """Return a connection to a server.

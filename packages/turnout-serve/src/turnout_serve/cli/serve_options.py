@@ -23,7 +23,9 @@ NETWORK, CLIENTS = "Network", "Clients"
 class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     """Options of ``turnout serve``."""
 
-    source: list[str] | None = argument("The experiment.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
+    source: list[str] | None = argument(
+        "The experiment: a file, settings, or both.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None
+    )
     folder: Path | None = option("Folder of the run; an existing run is resumed.", panel=OUTCOME)
     inputs: str | None = option(
         "Shape of an example, such as 64 or 1,28,28, or auto for that of the first client; the server then loads no data.",
@@ -35,24 +37,26 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     host: str = option("Address to listen on.", None, "127.0.0.1", panel=NETWORK)
     port: int = option("Port to listen on; 0 chooses a free one.", None, 8470, panel=NETWORK)
     public_url: str | None = option(
-        "Address by which clients and administrators reach the server, if it is not the one at which it listens.", "URL",
+        "Address at which clients and administrators reach the server, if it differs from --host and --port.", "URL",
         panel=NETWORK,
     )  # fmt: skip
-    certificate: Path | None = option("TLS certificate; SIGHUP reads it again.", "FILE", panel=NETWORK)
+    certificate: Path | None = option("TLS certificate; reloaded on SIGHUP.", "FILE", panel=NETWORK)
     key: Path | None = option("Private key of the certificate.", "FILE", panel=NETWORK)
-    client_ca: Path | None = option("Accept only clients with a certificate signed by this one.", "FILE", panel=NETWORK)
+    client_ca: Path | None = option("Accept only clients whose certificate this CA signed.", "FILE", panel=NETWORK)
     database: str | None = option("PostgreSQL database, instead of SQLite.", "URL", panel=OUTCOME)
     store: str | None = option(
         "Object store for models and reports, which clients access directly: s3://BUCKET/PREFIX.", "URL", panel=OUTCOME
     )
     min_clients: int | None = option(
-        "Number of connected clients without which no training starts or goes on (default: a cohort, or as many as a "
+        "Minimum number of connected clients for training to start and to continue (default: a cohort, or as many as a "
         "secure sum needs).",
         "N",
         panel=CLIENTS,
     )
     max_clients: int | None = option("Maximum number of enrolled clients.", "N", panel=CLIENTS)
-    enrolment: str = option("Enrollment of any client, or with one-time codes.", "open|codes", "open", panel=CLIENTS)
+    enrolment: str = option(
+        "Who may enroll: any client, or clients with a one-time code.", "open|codes", "open", panel=CLIENTS
+    )
     heartbeat: float = option("Interval of the heartbeats of working clients.", "SECONDS", 10.0, panel=CLIENTS)
     task_deadline: float | None = option(
         "Time limit of a task; 0 is none (default: 600, or the deadline of a round if that is longer).",
@@ -65,14 +69,14 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Fraction of clients that evaluate the model on their own test examples at each evaluation.", "S", panel=CLIENTS
     )
     max_norm: str = option(
-        "Maximum norm of an update; auto is 10 times the norms of the last reports, and 100 times that of the first model.",
+        "Maximum norm of an update; auto is 10 times the usual norm, and at most 100 times that of the first model.",
         "N|auto|none", "auto", panel=CLIENTS,
     )  # fmt: skip
     max_examples: int | None = option(
         "Maximum number of examples of a client; reports of more are refused (default: no limit).", "N", panel=CLIENTS
     )
     min_answers: int = option(
-        "Number of clients that must answer an evaluation or query before its figures are published.",
+        "Minimum number of clients that answer an evaluation or query before its figures are published.",
         "N",
         3,
         panel=CLIENTS,
@@ -93,7 +97,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Addresses or networks of proxies whose X-Forwarded-For is trusted.", "ADDRESS[,ADDRESS...]", panel=NETWORK
     )
     trusted_addresses: str | None = option(
-        "Addresses or networks without these limits, such as of a machine that runs turnout swarm.",
+        "Addresses or networks without the limits per address, such as that of a machine that runs turnout swarm.",
         "ADDRESS[,ADDRESS...]", panel=NETWORK,
     )  # fmt: skip
     upload_rate: float = option(
@@ -101,11 +105,11 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     )
     linger: float = option("Time to answer requests after the end of the run.", "SECONDS", 30.0, panel=NETWORK)
     keep_reports: int | None = option(
-        "Keep the reports of about the last N steps, for replays (default: of all).", "N", panel=OUTCOME
+        "Keep the reports of about the last N steps, for replays (default: all steps).", "N", panel=OUTCOME
     )
     page: bool = switch("Serve a page, /join, on which a browser becomes a client.", "--page", panel=NETWORK)
     public_status: bool = switch(
-        "Show the status, metrics and page to anyone, and not to the administrator alone.",
+        "Show the status, metrics and page to anyone, instead of only to the administrator.",
         "--public-status",
         panel=NETWORK,
     )

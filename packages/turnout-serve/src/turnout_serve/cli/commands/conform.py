@@ -16,11 +16,11 @@ class ConformOptions:
     """Options of ``turnout conform``."""
 
     command: str = argument(
-        "Starts the client; placeholders: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION) and {state} (a path).",
+        "Command that starts the client; placeholders: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION) and {state} (a path).",
         "COMMAND",
     )
     free: bool = switch("The client draws its own minibatches.", "--free")
-    seconds: float = option("Time without progress after which the client is ended.", "SECONDS", 120.0)
+    seconds: float = option("Stop the client after this time without progress.", "SECONDS", 120.0)
 
 
 @options

@@ -42,8 +42,9 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
     name: str | None = option("Name of this client for the operator.")
     code: str | None = option("One-time code, if the server requires one.")
     share: str | None = option(
-        "Data that may be sent to the server: participation, scalars, gradients, updates, sums; evaluations, queries, and "
-        "repeats of the same question are declined if left out (default: all but repeats; repeats alone is all).",
+        "Kinds of data that may be sent to the server: participation, scalars, gradients, updates, sums, evaluations, "
+        "queries, repeats (default: all but repeats, which are further answers to the same question). With repeats as the "
+        "only kind, all kinds are permitted.",
         "KIND,...",
     )
     functions: list[str] | None = option(
@@ -57,11 +58,11 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
     )  # fmt: skip
     experiment: str | None = option("The experiment, if that of the server is a Python file.", "FILE.py:EXPERIMENT")
     patience: float | None = option(
-        "Stop after this time without a response of the server (default: never).", "SECONDS"
+        "Stop after this time without a response from the server (default: never).", "SECONDS"
     )
-    device: str = option("cpu, cuda, cuda:1, ...", "NAME", "cpu")
-    log: Path | None = option("Log all messages to the server to a file before they are sent.", "FILE")
-    inspect: Path | None = option("Show a file of --log and exit.", "FILE")
+    device: str = option("Device: cpu, cuda, cuda:1, ...", "NAME", "cpu")
+    log: Path | None = option("Log all messages to the server in this file before they are sent.", "FILE")
+    inspect: Path | None = option("Show a file written by --log, and exit.", "FILE")
 
     def check(self) -> tuple[str, str]:
         """Return the address of the server and the data of the client, after checks.

@@ -27,7 +27,7 @@ _PATIENCE = 3.0  # seconds until a notice says what an evaluation or query waits
 class SurveyOptions(AdministratorOptions):
     """Options of evaluations and queries."""
 
-    share: float = option("Share of the clients, drawn at random.", "S", 1.0)
+    share: float = option("Fraction of the clients to ask, drawn at random.", "S", 1.0)
     seconds: float | None = option(
         "Also include clients that connect within this time (default: only connected clients).", "SECONDS"
     )
@@ -42,12 +42,16 @@ class SurveyOptions(AdministratorOptions):
 class QueryOptions(SurveyOptions):
     """Options of ``turnout query``."""
 
-    kind: str = argument("count, mean, variance, histogram, quantiles or label_histogram.", "KIND")
-    of: str = option("features, targets, or a function of clients (join --function).", "NAME", "features")
+    kind: str = argument("Statistic: count, mean, variance, histogram, quantiles or label_histogram.", "KIND")
+    of: str = option(
+        "Values to summarize: features, targets, or a function of the clients (join --function).", "NAME", "features"
+    )
     column: int | None = option("Index of a feature or target (default: all).", "I")
     edges: str | None = option("Bin edges of a histogram or of quantiles.", "A,B,...")
     center: float = option("A number near the mean, for the variance of large numbers.", "X", 0.0)
-    bound: float | None = option("Clip values to this distance from the center; required with noise.", "X")
+    bound: float | None = option(
+        "Clip values to this distance from the center; required in runs with differential privacy.", "X"
+    )
 
 
 @command(SurveyOptions, computes=False)

@@ -19,7 +19,7 @@ class SwarmOptions(ThreadsOption, ConnectionOptions, AvailabilityOption):
     """Options of ``turnout swarm``."""
 
     url: str = argument("Address of the server.", "URL")
-    overrides: list[str] | None = settings_argument("Settings of the population, over flags: availability.mean=0.3")
+    overrides: list[str] | None = settings_argument("Settings of the population; override flags: availability.mean=0.3")
     clients: int | None = option("Number of clients (default: that of the data).", "N")
     speedup: float = option("Simulated seconds per real second.", "X", 1.0)
     seconds_per_round: float | None = option(
@@ -27,7 +27,7 @@ class SwarmOptions(ThreadsOption, ConnectionOptions, AvailabilityOption):
     )
     seconds: float | None = option("Stop after this time in real seconds.", "SECONDS")
     patience: float | None = option(
-        "Give up if the server has not responded at the start for this time (default: never).", "SECONDS"
+        "Stop if the server does not respond within this time at the start (default: never).", "SECONDS"
     )
     experiment: str | None = option("The experiment, if that of the server is a Python file.", "FILE.py:EXPERIMENT")
 
