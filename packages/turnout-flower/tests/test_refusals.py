@@ -29,7 +29,7 @@ SOURCES = ROOT / "src", *sorted(ROOT.glob("packages/*/src"))
             to.scaffold(),
             r"Scaffold changes the gradient of every local step, with client state \(control\), which only the mod can do",
         ),
-        (to.fedprox(), r"Prox changes the gradient of every local step, .*: write mod=True, and mods=\[turnout_flower.mod\(...\)\]"),
+        (to.fedprox(), r"Prox changes the gradient .*: write mod=True, and mods=\[turnout_flower.mod\(...\)\]"),
         (to.perfedavg(), "Meta replaces the local training loop, and a ClientApp has its own"),
         (to.mw_fed(), "MultiplicativeWeights sets the amount of work of each client"),
         (

@@ -62,8 +62,8 @@ class Options:
             positive(name, getattr(self, name))
         if "appeal_gap" in self.losses("train") and self.requirement is None:
             raise ConfigurationError(
-                "requirement: AppealGap compares losses with the requirements of clients, and none is given: write requirement=0.5, "
-                "or the name of a metric that each client's evaluation has"
+                "requirement: AppealGap compares losses with the requirements of clients, and none is given: write "
+                "requirement=0.5, or the name of a metric of each client's evaluation"
             )
 
     def losses(self, phase: str) -> tuple[str, ...]:

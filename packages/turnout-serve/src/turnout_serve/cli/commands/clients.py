@@ -37,8 +37,8 @@ class ClientsOptions(AdministratorOptions):
     """Options of ``turnout clients``."""
 
     action: list[str] | None = argument(
-        "Action: name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE|all (default: list all "
-        "clients).", "[ACTION]", None,
+        "Action: name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE|all (default: list "
+        "all clients).", "[ACTION]", None,
     )  # fmt: skip
 
 
