@@ -22,7 +22,7 @@ def test_layers_are_replaced_in_a_copy_and_reported(capsys):
     assert isinstance(before[1], nn.BatchNorm2d)
     assert [(g.num_groups, g.affine) for g in after.modules() if isinstance(g, nn.GroupNorm)] == [(4, True), (4, False)]
     assert torch.equal(after.get_parameter("1.weight"), before.get_parameter("1.weight"))
-    told = "2 layers of BatchNorm are GroupNorm now: 1 (12 channels in 4 groups), 2.0 (12 channels in 4 groups)\n"
+    told = "replaced 2 BatchNorm layers by GroupNorm: 1 (12 channels in 4 groups), 2.0 (12 channels in 4 groups)\n"
     assert capsys.readouterr().out == told
 
 
@@ -30,7 +30,7 @@ def test_nothing_is_reported_without_batch_norm(capsys):
     group_norm(module(), tell=False)
     assert capsys.readouterr().out == ""
     group_norm(nn.Linear(2, 2))
-    assert capsys.readouterr().out == "0 layers of BatchNorm are GroupNorm now\n"
+    assert capsys.readouterr().out == "replaced 0 BatchNorm layers by GroupNorm\n"
 
 
 @pytest.mark.parametrize(

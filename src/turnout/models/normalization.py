@@ -33,7 +33,7 @@ def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.
     Example:
         >>> from torch import nn
         >>> module = group_norm(nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU()), groups=8)
-        1 layer of BatchNorm is GroupNorm now: 1 (12 channels in 4 groups)
+        replaced 1 BatchNorm layer by GroupNorm: 1 (12 channels in 4 groups)
         >>> type(module[1]).__name__
         'GroupNorm'
     """
@@ -49,8 +49,7 @@ def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.
         module = with_layer(module, name, new)
         done.append(f"{name or 'the module'} ({new.num_channels} channels in {counted(new.num_groups, 'group')})")
     if tell:
-        are = "is" if len(done) == 1 else "are"
-        print(f"{counted(len(done), 'layer')} of BatchNorm {are} GroupNorm now{': ' if done else ''}{', '.join(done)}")
+        print(f"replaced {counted(len(done), 'BatchNorm layer')} by GroupNorm{': ' if done else ''}{', '.join(done)}")
     return module
 
 
