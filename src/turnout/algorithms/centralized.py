@@ -16,7 +16,7 @@ def centralized(
     cohort_size: Size = None,  # noqa: ARG001  # a comparison gives it to all
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Train one model on the examples of all clients in one place: what a federation could reach at best.
+    """Train one model on the examples of all clients in one place, as an upper baseline of federated training.
 
     In each round the model takes as many local steps as a participant of a federation, on minibatches of the examples of all
     clients; with ``epochs``, passes over all of them. The number of consecutive steps is then that of a federation in which

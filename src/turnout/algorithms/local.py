@@ -16,7 +16,7 @@ def local(
     cohort_size: Size = None,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Train a model of each client on its own examples alone: what a client has without the federation.
+    """Train a model for each client on its own examples, as a baseline without federation.
 
     All parameters are personal, and nothing is sent. A client trains in the rounds in which it would participate in a
     federation, so that it takes as many local steps. Each client is evaluated with its own model.
