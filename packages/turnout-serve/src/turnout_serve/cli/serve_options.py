@@ -23,9 +23,7 @@ NETWORK, CLIENTS = "Network", "Clients"
 class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     """Options of ``turnout serve``."""
 
-    source: list[str] | None = argument(
-        "The experiment: a file, settings, or both.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None
-    )
+    source: list[str] | None = argument("The experiment.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
     folder: Path | None = option("Folder of the run; an existing run is resumed.", panel=OUTCOME)
     inputs: str | None = option(
         "Shape of an example, such as 64 or 1,28,28, or auto for that of the first client; the server then loads no data.",
@@ -54,9 +52,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         panel=CLIENTS,
     )
     max_clients: int | None = option("Maximum number of enrolled clients.", "N", panel=CLIENTS)
-    enrolment: str = option(
-        "Who may enroll: any client, or clients with a one-time code.", "open|codes", "open", panel=CLIENTS
-    )
+    enrolment: str = option("Who may enroll: anyone, or clients with codes.", "open|codes", "open", panel=CLIENTS)
     heartbeat: float = option("Interval of the heartbeats of working clients.", "SECONDS", 10.0, panel=CLIENTS)
     task_deadline: float | None = option(
         "Time limit of a task; 0 is none (default: 600, or the deadline of a round if that is longer).",

@@ -16,8 +16,7 @@ class ConformOptions:
     """Options of ``turnout conform``."""
 
     command: str = argument(
-        "Command that starts the client; placeholders: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION) and {state} "
-        "(a path).",
+        "Client command; placeholders: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION) and {state} (a path).",
         "COMMAND",
     )
     free: bool = switch("The client draws its own minibatches.", "--free")

@@ -42,9 +42,8 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
     name: str | None = option("Name of this client for the operator.")
     code: str | None = option("One-time code, if the server requires one.")
     share: str | None = option(
-        "Kinds of data that may be sent to the server: participation, scalars, gradients, updates, sums, evaluations, "
-        "queries, repeats (default: all but repeats, which are further answers to the same question). With repeats as the "
-        "only kind, all kinds are permitted.",
+        "Kinds of data that may be sent: participation, scalars, gradients, updates, sums, evaluations, queries, and repeats "
+        "of answers to the same question (default: all but repeats; repeats as the only kind permits all).",
         "KIND,...",
     )
     functions: list[str] | None = option(

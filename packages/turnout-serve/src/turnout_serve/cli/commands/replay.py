@@ -30,9 +30,7 @@ class ReplayOptions(CodeOption):
     )
     receipts: int | None = option("Also list the reports of this client, and the steps that used them.", "CLIENT")
     head: str | None = option("Verify the head of the journal, which the server prints when it ends.", "DIGEST")
-    seconds_per_round: float | None = option(
-        "Length of a round in the trace of --as-trace, if the pace has no rounds.", "SECONDS"
-    )
+    seconds_per_round: float | None = option("Length of a round of --as-trace, if the pace has no rounds.", "SECONDS")
     database: str | None = option("Database of the journal, if it is not in the folder.", "URL")
     store: str | None = option("Object store of the models and reports, if they are not in the folder.", "URL")
 

@@ -43,15 +43,11 @@ class QueryOptions(SurveyOptions):
     """Options of ``turnout query``."""
 
     kind: str = argument("Statistic: count, mean, variance, histogram, quantiles or label_histogram.", "KIND")
-    of: str = option(
-        "Values to summarize: features, targets, or a function of the clients (join --function).", "NAME", "features"
-    )
+    of: str = option("Values: features, targets, or a function of clients (join --function).", "NAME", "features")
     column: int | None = option("Index of a feature or target (default: all).", "I")
     edges: str | None = option("Bin edges of a histogram or of quantiles.", "A,B,...")
     center: float = option("A number near the mean, for the variance of large numbers.", "X", 0.0)
-    bound: float | None = option(
-        "Clip values to this distance from the center; required in runs with differential privacy.", "X"
-    )
+    bound: float | None = option("Clip values to this distance from the center; required if answers have noise.", "X")
 
 
 @command(SurveyOptions, computes=False)
