@@ -165,7 +165,7 @@ def test_table_of_the_front_page_is_recorded() -> None:
 def test_figures_in_the_guide_to_algorithms_are_recorded() -> None:
     text = (ROOT / "docs/guides/choosing.md").read_text(encoding="utf-8")
     found = re.search(
-        r"plain averages recognize (\d+) % of these digits, FedAU (\d+) %,\s+known rates (\d+) %, and FedVARP and MIFA, "
+        r"participants recognizes (\d+) % of these digits, FedAU (\d+) %, `known_statistics` (\d+) %, and FedVARP and MIFA, "
         r"[^,]+, (\d+) and (\d+) %",
         text.replace("\n", " "),
     )
