@@ -25,6 +25,7 @@ from turnout_serve.client.connection import Connection
 from turnout_serve.client.join import Joined
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import own_certificate
+from turnout_serve.wire.administrator import JOURNAL_FILE
 
 from .test_network import cli, server
 
@@ -251,4 +252,19 @@ def test_status_of_the_folder_of_a_server_shows_its_steps(folder):
         assert (figures["enrolled"], figures["rounds"], figures["healthy"]) == (4, 2, True)
         assert figures["version"] in (1, 2)
     (row,) = json.loads(cli("status", folder / "run", "--json"))
-    assert (row["state"], row["done"], row["rounds"]) == ("finished", 2, 2)
+    assert (row["state"], row["done"], row["rounds"], row["at_least"]) == ("finished", 2, 2, False)
+
+
+def test_status_after_a_kill_says_that_it_shows_the_last_checkpoint(folder):
+    run = server(folder / "run")
+    with run.listening() as url, httpx2.Client(base_url=url) as http:
+        http.post("/v1/enrol", json={"protocol": 2}, headers={"authorization": f"Bearer {'t' * 40}"})
+        for name in ("killed", "elsewhere"):
+            shutil.copytree(folder / "run", folder / name)
+    (folder / "elsewhere" / JOURNAL_FILE).unlink()
+    for name in ("killed", "elsewhere"):
+        assert "at least 0 of 2, as of the last checkpoint" in " ".join(cli("status", folder / name).split())
+    (row,) = json.loads(cli("status", folder / "killed", "--json"))
+    assert (row["state"], row["done"], row["rounds"], row["at_least"]) == ("stopped", 0, 2, True)
+    (row,) = json.loads(cli("status", folder / "run", "--json"))  # it was stopped
+    assert (row["state"], row["done"], row["rounds"], row["at_least"]) == ("stopped", 0, 2, False)

@@ -38,7 +38,7 @@ from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store import files
 from turnout_serve.server.store import store as stores
 from turnout_serve.server.store.database import StoreLost, StoreUnavailable
-from turnout_serve.server.store.opened_folder import SQLITE
+from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.format import encode
 
@@ -345,7 +345,7 @@ def test_removed_folder_ends_the_server(folder, what, monkeypatch):
         if what == "folder":
             shutil.rmtree(folder / "run")
         else:
-            os.replace(folder / "run" / SQLITE, folder / "elsewhere")
+            os.replace(folder / "run" / JOURNAL_FILE, folder / "elsewhere")
 
     with pytest.raises(CheckpointError, match="was removed or replaced while the server ran"):
         server.run(remove)

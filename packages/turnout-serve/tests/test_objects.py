@@ -30,7 +30,7 @@ from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
-from turnout_serve.server.store.opened_folder import SQLITE
+from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.format import digest
 
@@ -390,7 +390,7 @@ def test_store_named_only_by_the_folder_is_not_reached(remote, folder, url):
     """The attack: a folder that somebody sent names a store, or a line for the shell, and the user serves it."""
     store = Store(folder)
     store.close()
-    with sqlite3.connect(folder / SQLITE) as database:
+    with sqlite3.connect(folder / JOURNAL_FILE) as database:
         database.execute("update facts set value = ? where name = 'objects'", [url])
     database.close()
     with pytest.raises(ConfigurationError, match=r"your credentials: write --store '?s3.* if you trust it") as error:

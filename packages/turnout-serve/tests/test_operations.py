@@ -40,9 +40,9 @@ from turnout_serve.server.run import setting as settings_of
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store import store as stores
 from turnout_serve.server.store.database import StoreUnavailable, Transaction
-from turnout_serve.server.store.opened_folder import SQLITE
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
+from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.privacy import excess, visible
 
 from .test_crashes import free_port
@@ -134,7 +134,7 @@ def test_locked_database_loses_no_report(folder):
     world = World(RUN, folder)
     try:
         service = world.host.service
-        other = sqlite3.connect(folder / SQLITE, isolation_level=None)
+        other = sqlite3.connect(folder / JOURNAL_FILE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         for connection in [world.host.store.engine.raw_connection()]:
             connection.execute("PRAGMA busy_timeout=20")
@@ -253,7 +253,7 @@ def test_read_only_folder_is_replayed(world, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     store = Store(deployed.folder, read_only=True)
     assert sum(entry.kind == "report" for entry in store.entries()) == 8 * RUN.rounds
-    assert [path.name for path in deployed.folder.glob("journal*")] == [SQLITE]
+    assert [path.name for path in deployed.folder.glob("journal*")] == [JOURNAL_FILE]
     store.close()
     assert replay(deployed.setting, deployed.folder).same is True
 

@@ -139,6 +139,9 @@ def test_lines_of_text_have_no_control_characters():
         "clients {url} --token {token}",
         "status {url} --token {token}",
         "query {url} label_histogram --seconds 0 --token {token}",
+        "evaluate {url} --seconds 0 --token {token}",
+        "clients {folder}",
+        "status {folder}",
     ],
 )
 def test_commands_that_send_one_request_do_not_import_torch(folder, words):
@@ -149,7 +152,7 @@ def test_commands_that_send_one_request_do_not_import_torch(folder, words):
         "except SystemExit as end:\n    code = end.code\nprint('torch' in sys.modules, code)"
     )
     with run.listening() as url:
-        arguments = words.format(url=url, token=folder / "run" / "admin.token").split()
+        arguments = words.format(url=url, folder=folder / "run", token=folder / "run" / "admin.token").split()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, env=environment

@@ -174,6 +174,7 @@ class Standing(NamedTuple):
         state: ``"finished"``, ``"running"``, ``"stopped"`` or ``"not begun"``.
         done, rounds: recorded and total rounds; both are 0 for a run that has not begun.
         where: the machine on which it runs, if known.
+        at_least: True where a server has stopped whose journal may have further rounds than its last checkpoint.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Standing(NamedTuple):
     done: int = 0
     rounds: int = 0
     where: str = ""
+    at_least: bool = False
 
 
 def standings(folder: Path) -> list[Standing]:

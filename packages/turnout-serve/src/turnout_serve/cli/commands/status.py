@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from rich.table import Table
 
 from turnout.cli.command import argument, command, options, switch
 from turnout.cli.console import show
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
 
@@ -57,7 +59,8 @@ def status(options: StatusOptions) -> None:
         from turnout.comparison.sharing import standings
 
         # The folder of a single run has no name in itself.
-        runs = [run._replace(name=folder.resolve().name) if run.name == "." else run for run in standings(folder)]
+        runs = [_after_kill(run, folder / run.name) for run in standings(folder)]
+        runs = [run._replace(name=folder.resolve().name) if run.name == "." else run for run in runs]
         if options.plain:
             typer.echo(json.dumps([run._asdict() for run in runs]))
         else:
@@ -86,6 +89,32 @@ def _is_served(folder: Path) -> bool:
     return (folder / ADDRESS_FILE).is_file() and lock.in_use(folder)
 
 
+def _after_kill(run: Standing, folder: Path) -> Standing:
+    """Mark a run whose server was killed: its journal has entries behind the last checkpoint."""
+    from turnout.comparison.folders import rounds_of
+
+    if run.state not in ("stopped", "not begun") or not _is_behind(folder):
+        return run
+    return run._replace(state="stopped", rounds=rounds_of(folder), at_least=True)
+
+
+def _is_behind(folder: Path) -> bool:
+    """Return whether the journal in the folder of a server has entries behind the last checkpoint."""
+    from turnout.record import checkpoint, contents
+    from turnout_serve.wire.administrator import ADDRESS_FILE, JOURNAL_FILE
+
+    path = folder / JOURNAL_FILE
+    if not (folder / ADDRESS_FILE).is_file():
+        return False
+    contents.check_regular(path)
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as journal:
+            (last,) = journal.execute("SELECT MAX(number) FROM journal").fetchone()
+        return (last or 0) > (checkpoint.facts(folder)["journal"] if checkpoint.exists(folder) else 0)
+    except (sqlite3.Error, CheckpointError):  # it is in PostgreSQL, or damaged
+        return True
+
+
 def _fetched(options: StatusOptions) -> dict[str, Any]:
     """Fetch the figures of a server."""
     from turnout_serve.client.connection import fetch
@@ -108,7 +137,10 @@ def runs_table(runs: Sequence[Standing]) -> Table:
     title = f"{len(runs)} runs: " + ", ".join(f"{number} {state}" for state, number in states.items())
     table = Table("run", "state", "rounds", "where", title=title, title_justify="left")
     for run in runs:
-        table.add_row(run.name, run.state, f"{run.done} of {run.rounds}" if run.rounds else "", run.where)
+        rounds = f"{run.done} of {run.rounds}" if run.rounds else ""
+        if run.at_least:
+            rounds = f"at least {rounds}, as of the last checkpoint"
+        table.add_row(run.name, run.state, rounds, run.where)
     return table
 
 

@@ -21,8 +21,8 @@ from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.journal.trace import Replayed, Visits
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.files import ReportLost
-from turnout_serve.server.store.opened_folder import SQLITE
 from turnout_serve.server.store.store import Store
+from turnout_serve.wire.administrator import JOURNAL_FILE
 
 
 def replay(
@@ -46,8 +46,8 @@ def replay(
     Raises:
         CheckpointError: if a folder has no journal, if reports are missing, or at the first entry that was changed.
     """
-    if database is None and not (folder / SQLITE).is_file():
-        raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")
+    if database is None and not (folder / JOURNAL_FILE).is_file():
+        raise CheckpointError(f"{folder} holds no {JOURNAL_FILE}: give the folder of a run that `turnout serve` made")
     saved = _Saved(folder)  # before the journal, which grows where the server is at work
     with closing(Store(folder, database, store, read_only=True)) as journal:
         driver, receipts = Driver(setting, journal), Receipts(client)

@@ -9,9 +9,7 @@ from pathlib import Path
 from turnout.core.checks import CheckpointError
 from turnout.record import contents
 from turnout_serve.server.store.database import StoreLost
-
-SQLITE = "journal.sqlite"
-"""File in the folder with the database, unless that is elsewhere."""
+from turnout_serve.wire.administrator import JOURNAL_FILE
 
 
 class OpenedFolder:
@@ -30,15 +28,15 @@ class OpenedFolder:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not read_only:
             _check_links(folder)
-        contents.check_regular(folder / SQLITE)
+        contents.check_regular(folder / JOURNAL_FILE)
         self._folder, self._read_only = folder, read_only
-        self._paths = [folder, folder / SQLITE] if has_database else [folder]
+        self._paths = [folder, folder / JOURNAL_FILE] if has_database else [folder]
         self._inodes: list[tuple[int, int] | None] = []
 
     @property
     def url(self) -> str:
         """The URL of the database in the folder."""
-        return _sqlite_url(self._folder / SQLITE, self._read_only)
+        return _sqlite_url(self._folder / JOURNAL_FILE, self._read_only)
 
     def remember(self) -> None:
         """Remember which folder and database were opened."""
