@@ -38,8 +38,8 @@ from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store import files
 from turnout_serve.server.store import store as stores
 from turnout_serve.server.store.database import StoreLost, StoreUnavailable
-from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.server.store.store import Store
+from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.format import encode
 
 from .test_hostile import put, task_of, waiting

@@ -30,8 +30,8 @@ from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
-from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.server.store.store import Store
+from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.format import digest
 
 from .test_crashes import Reaper, free_port

@@ -14,6 +14,7 @@ import pytest
 from rich.table import Table
 
 from turnout import Experiment, Population, fedau
+from turnout.cli.console import say, say_by
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout_serve.cli.commands.clients import shown
@@ -240,14 +241,35 @@ def test_what_an_evaluation_waits_for_is_told(monkeypatch, capsys):
         assert expected in capsys.readouterr().err
 
 
-def test_notices_are_lines_of_json_where_the_log_is(caplog, capsys, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("turnout"), "handlers", [])  # of a command that ran before
-    with caplog.at_level(logging.INFO, "turnout.server"):
-        LogOption(logs="json").tell("1,000 one-time codes")
-        LogOption(logs="json").tell("no certificate", "yellow")
-        LogOption(logs="text").tell("going on")
+def test_notices_and_errors_are_lines_of_json_where_the_log_is(tmp_path):
+    """A file is in the place of the folder, so the command fails, with nothing but JSON on standard error."""
+    (tmp_path / "run").write_text("")
+    words = ["rounds=2", "--folder", str(tmp_path / "run"), "--log-format"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    said = {
+        form: subprocess.run(
+            [sys.executable, "-m", "turnout", "serve", *words, form],
+            capture_output=True, text=True, check=False, env=environment,
+        ).stderr.splitlines()
+        for form in ("json", "text")
+    }  # fmt: skip
+    (line,) = map(json.loads, said["json"])
+    assert (line["level"], line["message"]) == ("error", said["text"][-1])
+
+
+def test_levels_of_notices_follow_their_color(caplog, capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("turnout"), "handlers", [])
+    LogOption(logs="json").write_log()
+    monkeypatch.setattr(logging.getLogger("turnout"), "handlers", [])  # caplog has the records
+    try:
+        say("1,000 one-time codes")
+        say("no certificate", "yellow")
+        say("Error: no rounds", "red")
+    finally:
+        say_by(None)
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert told == [("INFO", "1,000 one-time codes"), ("WARNING", "no certificate")]
+    assert told == [("INFO", "1,000 one-time codes"), ("WARNING", "no certificate"), ("ERROR", "Error: no rounds")]
+    say("going on")
     assert capsys.readouterr().err == "going on\n"
 
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from turnout.cli import errors
 from turnout.cli.command import application, examples
 from turnout.cli.commands import compare, data, export, listing, predict, report, run, sweep
+from turnout.cli.console import say_by
 from turnout.version import __version__
 
 EPILOG = examples(
@@ -59,6 +60,7 @@ def turnout(
     """Federated learning with partial participation of clients."""
     del version
     errors.debug(debug)
+    say_by(None)
     if errors.several() and context.invoked_subcommand != "run":
         if errors.rank():
             raise typer.Exit(errors.USAGE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -15,8 +15,21 @@ _WIDE = 1 << 16
 """The width of output to a file or a pipe, so that lines are not wrapped."""
 
 
+_log: dict[str, Callable[[str, str], None]] = {}
+
+
+def say_by(log: Callable[[str, str], None] | None) -> None:
+    """Pass notices, as text and color, to a function in place of standard error; None ends that."""
+    _log.clear()
+    if log is not None:
+        _log["notices"] = log
+
+
 def say(text: str, style: str = "") -> None:
-    """Write a notice to standard error."""
+    """Write a notice to standard error, or pass it to the function of `say_by`."""
+    if _log:
+        _log["notices"](text, style)
+        return
     console().print(printable(text, 20_000), style=style, markup=False, highlight=False, soft_wrap=True)
 
 

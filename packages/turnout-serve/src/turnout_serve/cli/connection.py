@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.cli.command import option, options
-from turnout.cli.console import say
 
 if TYPE_CHECKING:
     from turnout_serve.client.connection import Connection
@@ -43,15 +41,8 @@ class LogOption:
 
     logs: str = option("Format of log messages.", "text|json", "text", "--log-format")
 
-    def tell(self, text: str, style: str = "") -> None:
-        """Write a notice to standard error, in the form of the log."""
-        if self.logs == "json":
-            logging.getLogger("turnout.server").log(logging.WARNING if style else logging.INFO, text)
-        else:
-            say(text, style)
-
     def write_log(self) -> None:
-        """Start writing log messages to standard error.
+        """Start writing log messages to standard error, and notices and errors in the same format.
 
         Raises:
             ConfigurationError: for an unknown format.

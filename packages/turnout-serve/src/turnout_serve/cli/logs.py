@@ -9,20 +9,27 @@ import sys
 import time
 from typing import Any
 
+from turnout.cli.console import say_by
 from turnout.core.display import printable
 
+_LEVELS = {"": logging.INFO, "yellow": logging.WARNING, "red": logging.ERROR}
+"""Levels of notices by their color."""
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName"}
 """Attributes that all records have; others are passed with ``extra=``."""
 
 
 def log_to_stderr(form: str) -> None:
-    """Write the messages of turnout and of uvicorn to standard error, as ``"text"`` or as ``"json"``."""
+    """Write the messages of turnout and of uvicorn to standard error, as ``"text"`` or as ``"json"``.
+
+    Notices and errors of the command are messages of the log where that is in JSON.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger("turnout")
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     logging.getLogger("uvicorn").handlers[:] = [handler]
+    say_by((lambda text, style: root.log(_LEVELS[style], text)) if form == "json" else None)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from turnout.base import Algorithm
-from turnout.cli.console import show
+from turnout.cli.console import say, show
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import without
 from turnout.cli.runs import save
@@ -61,7 +61,7 @@ def serve_clients(options: ServeOptions) -> None:
     step = server.driver.version
     show(visible(server))
     for text, style in notices(server, folder):
-        options.tell(text, style)
+        say(text, style)
     browsers = "; browsers take part at {}/join" if options.page else ""
 
     def ready(url: str) -> None:
@@ -111,7 +111,7 @@ def first_client_shape(
 
     def ready(url: str, codes: list[str]) -> None:
         if codes:
-            options.tell(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+            say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
         typer.echo(f"waiting at {url} for the first client, which determines the shape of the data")
         typer.echo(status_at(url, folder, public=options.public_status))
 
@@ -121,7 +121,7 @@ def first_client_shape(
     shape = first_shape(folder, server_options, announcement, tried, experiment.rounds, ready)
     if shape is None:
         return None
-    options.tell(f"the first client has {shape}")
+    say(f"the first client has {shape}")
     return as_overrides(undeclared(shape))
 
 
