@@ -72,17 +72,13 @@ from torch import nn
 preparation = json.load(open("{FILE}", encoding="utf-8"))
 
 
-def text(value):
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def inputs(rows):  # rows: dictionaries with the keys {", ".join(names)}
     parts = []
     for column in preparation["columns"]:
         cells = [row.get(column["name"]) for row in rows]
         if column["kind"] == "category":
-            for value in column["values"]:
-                parts.append([float(cell is not None and text(cell) == value) for cell in cells])
+            cells = [cell if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell) for cell in cells]
+            parts += [[float(cell == value) for cell in cells] for value in column["values"]]
         else:  # dates are days since 1970
             numbers = np.array([column.get("fill") if cell is None else cell for cell in cells], dtype=np.float64)
             parts.append((numbers - column.get("mean", 0.0)) / column.get("std", 1.0))
