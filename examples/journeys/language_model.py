@@ -88,7 +88,6 @@ def main() -> None:
         model=Causal(len(alphabet)),
         algorithm=to.fedau(to.AdamW(lr=0.003, steps=10, batch_size=16)),
         population=to.Population(availability=to.availability.Bernoulli(mean=0.4)),
-        metrics=("perplexity",),
         rounds=options.rounds,
         evaluate_every=max(options.rounds // 4, 1),
     )

@@ -53,7 +53,8 @@ class Experiment(Configuration):
         appeal: columns about the clients whose requirement the model meets; None is no such columns.
         metrics: further figures of evaluations, by name (``"auc"``, ``"f1"``; see `turnout.metrics`) or as functions of
             outputs ``[n, ...]`` and targets ``[n]`` of all examples, or of those of one client. A function returns NaN where
-            its figure is undefined. If it returns a number for each example, the figure is their mean.
+            its figure is undefined. If it returns a number for each example, the figure is their mean. The perplexity of a
+            model that predicts the next token is recorded in any case, unless clients have personal parameters.
         gradients: columns of the squared norms of gradients at the present model; None is no such columns.
         record_weights: whether to record the factor of each client's report in each round, in `Result.participation`.
         loss: function of (outputs, targets) that returns one loss for each example, such as `squared_error`, or a loss module

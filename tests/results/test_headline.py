@@ -1,6 +1,8 @@
 """The result of a language model is its perplexity, and its data are texts."""
 
+import pytest
 import torch
+from torch import nn
 
 import turnout as to
 from turnout.cli.run import final
@@ -21,6 +23,41 @@ def test_perplexity_is_the_result_and_the_first_column() -> None:
     assert repr(to.Result(records[0].history, None, None)).endswith("test perplexity 9)")  # type: ignore[arg-type]
     keys, _ = cells(comparison(records))
     assert keys[:2] == ["test_perplexity", "gap_of_test_perplexity_to_fedavg"]
+
+
+class NextToken(nn.Module):
+    """Logits of the next token, from the present one alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Embedding(7, 7)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.logits(tokens.clamp(min=0))
+
+
+def test_perplexity_of_a_language_model_is_recorded_without_being_asked_for() -> None:
+    tokens = {"input_ids": [[1, 2, 3, 4, 5], [4, 5], [6, 1, 2]] * 4, "owner": [0, 1, 1] * 4}
+    data = to.data.from_tokens(tokens, client_id="owner", num_classes=7).split(
+        test_fraction=0.0, client_test_fraction=0.5
+    )
+    result = to.Experiment(data, NextToken(), to.fedavg(to.Sgd(lr=0.5)), rounds=3).run()
+    own = data.client_test
+    assert own is not None
+    right = to.metrics.perplexity(result.model(own.x).detach(), own.y)
+    assert result.history.final("test_perplexity") == pytest.approx(right, rel=1e-6)
+    assert f"test perplexity {right:.3g}" in repr(result)
+    assert final(result.history) == f"test perplexity {right:.4g} after 3 rounds"
+    for client, found in enumerate(result.clients["test_perplexity"].to_pylist()):
+        x, y = own.client(client)
+        assert found == pytest.approx(to.metrics.perplexity(result.model(x).detach(), y), rel=1e-6)
+
+
+def test_labels_of_tokens_have_no_perplexity() -> None:
+    tokens = {"input_ids": [[1, 2, 3], [4, 5, 6]] * 4, "tags": [[0, 1, 0], [1, 1, 0]] * 4}
+    data = to.data.from_tokens(tokens, label="tags", num_classes=7).split(to.partition.Iid(), num_clients=2)
+    result = to.Experiment(data, NextToken(), to.fedavg(to.Sgd(lr=0.5)), rounds=1).run()
+    assert "train_perplexity" not in result.history.column_names
 
 
 def test_tokens_are_texts_with_a_vocabulary() -> None:

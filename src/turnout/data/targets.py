@@ -38,6 +38,21 @@ def classes_in_words(y: torch.Tensor, num_classes: int) -> str:
     return f"a vocabulary of {num_classes:,} tokens" if y.dim() == 2 else f"{num_classes:,} classes"
 
 
+def next_tokens(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor | None:
+    """Return how many tokens are predicted in each text of language modeling, ``[n]``; None for other tasks.
+
+    >>> next_tokens(torch.tensor([[5, 6, 7]]), torch.tensor([[IGNORED, 7, 8]]))
+    tensor([2])
+    >>> next_tokens(torch.tensor([[5, 6, 7]]), torch.tensor([[0, 1, 0]])) is None  # a label of each token
+    True
+    """
+    if x.dim() != 2 or x.shape != y.shape or x.dtype != torch.int64 or y.dtype != torch.int64:
+        return None
+    following, predicted = x[:, 1:], y[:, :-1]
+    differs = (predicted != following) & (predicted != IGNORED) & (following != IGNORED)
+    return None if differs.any() else (y != IGNORED).sum(dim=1)
+
+
 def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) -> int | None:
     """Return C, by default one more than the largest label; None for numbers to predict, which have no classes.
 

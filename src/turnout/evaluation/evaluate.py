@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from turnout.data.shards import Shards
+from turnout.data.targets import next_tokens
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.distributed import collectives
+from turnout.engine.loss import cross_entropy
 from turnout.engine.objective import Objective
 
 Watch = Callable[[int, int], None]
@@ -29,6 +31,7 @@ class Scores:
         metric: ``"accuracy"``, or ``"rmse"`` for numbers.
         weights: the weight of each example in weighted means; None if there are none.
         judged: outputs and targets of all examples, if they were requested.
+        tokens: number of tokens that are predicted in each text, ``[n]``; None if that is not the task.
     """
 
     loss: np.ndarray
@@ -37,6 +40,7 @@ class Scores:
     metric: str = "accuracy"
     weights: np.ndarray | None = None
     judged: tuple[torch.Tensor, torch.Tensor] | None = None
+    tokens: np.ndarray | None = None
 
     @property
     def pairs(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
@@ -47,8 +51,10 @@ class Scores:
         return {k: pair for k, pair in enumerate(parts) if sizes[k]}
 
     def mean(self) -> dict[str, float]:
-        """Return mean loss and metric over all examples; with weights, the weighted means as well."""
+        """Return mean loss and metric over all examples, perplexity of texts, and weighted means if there are weights."""
         means = figures(self.metric, self.loss.mean(), self.score.mean())
+        if self.tokens is not None:
+            means["perplexity"] = _exp(np.average(self.loss, weights=self.tokens))
         if (w := self.weights) is not None:
             means |= figures(
                 self.metric, np.average(self.loss, weights=w), np.average(self.score, weights=w), "weighted_"
@@ -65,10 +71,18 @@ class Scores:
 
         number = np.where(sizes > 0, sizes, np.nan)
         means = figures(self.metric, sums(self.loss) / number, sums(self.score) / number)
+        if self.tokens is not None:
+            means["perplexity"] = _exp(sums(self.loss * self.tokens) / np.where(sizes > 0, sums(self.tokens), np.nan))
         if (w := self.weights) is not None:
             total = np.where(sizes > 0, sums(w), np.nan)
             means |= figures(self.metric, sums(w * self.loss) / total, sums(w * self.score) / total, "weighted_")
         return means
+
+
+def _exp(loss: Any) -> Any:
+    """Return the perplexity of a mean loss, which is infinite for a large one."""
+    with np.errstate(over="ignore"):
+        return np.exp(loss)
 
 
 def figures(metric: str, loss: Any, score: Any, prefix: str = "") -> dict[str, Any]:
@@ -118,10 +132,12 @@ def evaluate(
     """
     batch, number = objective.examples_per_call, len(shards.x)
     weights = None if shards.weights is None else shards.weights.cpu().numpy()
+    texts = next_tokens(shards.x, shards.y) if objective.loss is cross_entropy else None
+    tokens = None if texts is None else texts.cpu().numpy()
     if outputs:
         *scores, values, targets = objective.judged(params, _batches(shards, slice(None), batch, transforms, watch))
         loss, score = (column.cpu().numpy() for column in scores)
-        return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, (values, targets))
+        return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, (values, targets), tokens)
     share = collectives.share(-(-number // batch))
     rows = slice(share.start * batch, min(share.stop * batch, number))
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
@@ -131,7 +147,7 @@ def evaluate(
         index = torch.arange(rows.start, rows.start + len(scores), device=scores.device)
         scores = collectives.all_gather(scores, index, number)
     loss, score = scores.T.contiguous().cpu().numpy()
-    return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights)
+    return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, tokens=tokens)
 
 
 def _batches(
