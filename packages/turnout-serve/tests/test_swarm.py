@@ -1,6 +1,7 @@
 """Simulated clients at a real server: one length of a round of availability."""
 
 import asyncio
+import time
 
 import httpx2
 import pytest
@@ -13,6 +14,10 @@ from turnout_serve.client.calls import Call, JoinError
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.join import Connection
 from turnout_serve.client.swarm import Swarm, _Swimmer
+from turnout_serve.client.worker import Worker
+from turnout_serve.server.leases import Leases
+from turnout_serve.server.options import Options
+from turnout_serve.server.process import Server
 
 
 def swarm(availability, **options):
@@ -82,3 +87,22 @@ def test_swarm_waits_for_a_server_as_join_does():
     """A server that starts later is tried again until then, or until the patience ends."""
     with pytest.raises(RunFailed, match=r"http://127.0.0.1:1 has not answered for \d+ seconds"):
         announced_run(Connection("http://127.0.0.1:1"), 0.5)
+
+
+def test_clients_that_wait_for_their_turn_to_compute_keep_their_tasks(folder, monkeypatch):
+    """Twenty tasks of a round take 0.1 seconds each, and a lease ends after 0.6 seconds without a heartbeat."""
+    do = Worker.do
+
+    def slowly(*arguments):
+        time.sleep(0.1)
+        return do(*arguments)
+
+    everyone = to.Population(to.availability.Everyone())
+    experiment = to.Experiment(classification(), to.models.Logistic(), to.fedavg(cohort_size=None), everyone, rounds=1)
+    options = Options(port=0, rate=0, min_clients=20, leases=Leases(heartbeat=0.2))
+    run = Server(experiment, folder, None, options)
+    monkeypatch.setattr(Worker, "do", slowly)
+    with run.listening() as url:
+        tally = Swarm(Computer(experiment), Connection(url), 20).run(60.0)
+    assert tally.reports == 20
+    assert run.driver.ledger.dropped == {}

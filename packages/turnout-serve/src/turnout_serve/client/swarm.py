@@ -165,9 +165,9 @@ class Swarm:
         death = np.array([np.inf]) if self._dropout is None else self._dropout.deaths(clients, tasks, whole)
         return float(min(whole[0], death[0])) / self._speedup, bool(death[0] >= whole[0])
 
-    async def compute(self, function: Any) -> Any:
-        """Compute in another thread, while other clients exchange messages."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+    def compute(self, function: Any) -> asyncio.Future[Any]:
+        """Compute in another thread, after the clients that are waiting for it, while others exchange messages."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def worker(self, client: int) -> Worker:
         """Return the computation of a client."""
@@ -254,8 +254,13 @@ class _Swimmer:
     async def _work(self, function: Any, heartbeat: Call, every: float) -> Any:
         """Compute a task in the time that it takes, or drop out of it."""
         number, self._tasks = self._tasks, self._tasks + 1
-        result = await self._swarm.compute(function)
-        if result is None:
+        computed = self._swarm.compute(function)
+        try:
+            while not (await asyncio.wait([computed], timeout=every))[0]:
+                await self._send(heartbeat)
+        finally:
+            computed.cancel()  # without effect once it is done
+        if (result := computed.result()) is None:
             return None
         seconds, finished = self._swarm.seconds(self._number, number, (len(result[0]), len(result[0])))
         end = time.monotonic() + seconds
