@@ -23,8 +23,8 @@ from turnout.core.checks import ConfigurationError
 from turnout_serve.client.calls import Answer
 from turnout_serve.client.connection import Connection
 from turnout_serve.client.join import Joined
+from turnout_serve.server.address import own_certificate
 from turnout_serve.server.options import Options
-from turnout_serve.server.process import own_certificate
 from turnout_serve.wire.administrator import JOURNAL_FILE
 
 from .test_network import cli, server

@@ -28,7 +28,7 @@ from turnout.population.availability import Everyone
 from turnout.population.behavior import Opting
 from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
-from turnout_serve.server.http.sockets import PlainUvicorn
+from turnout_serve.server.http.uvicorn_server import PlainUvicorn
 from turnout_serve.server.journal import checkpoints
 from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.journal.events import Event

@@ -27,7 +27,7 @@ from turnout.record.describe import describe
 from turnout.record.environment import environment, save_description
 from turnout_serve.cli.deployed import announced, as_overrides, declared_beside, experiment_of, with_test
 from turnout_serve.cli.serve_options import ServeOptions
-from turnout_serve.server import process
+from turnout_serve.server import address, process
 from turnout_serve.server.first_client import first_shape
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.served_experiment import ServedExperiment
@@ -151,7 +151,7 @@ def status_at(url: str, folder: Path, *, public: bool) -> str:
         folder: folder of the run.
         public: True where no token is needed.
     """
-    link = process.local(url)
+    link = address.local(url)
     if public:
         return f"status for anyone: {link}"
     if sys.stdout.isatty():

@@ -13,16 +13,17 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.record import lock
+from turnout_serve.server.address import note_address, url_of
 from turnout_serve.server.enrollment import NEEDS_CODE, hashed
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.http.endpoints import Endpoints, later
 from turnout_serve.server.http.gate import Strangers
 from turnout_serve.server.http.requests import body_of
 from turnout_serve.server.http.routes import Route
-from turnout_serve.server.http.sockets import PlainUvicorn
 from turnout_serve.server.http.status import as_fields
+from turnout_serve.server.http.uvicorn_server import PlainUvicorn
 from turnout_serve.server.options import Options
-from turnout_serve.server.process import http_server, make, new_codes, note_address, url_of
+from turnout_serve.server.process import http_server, make, new_codes
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import server_token

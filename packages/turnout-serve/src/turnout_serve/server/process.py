@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import secrets
 import threading
 import time
@@ -22,9 +21,11 @@ from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.record.lock import FolderGone
 from turnout.record.storage import replace_files
+from turnout_serve.server.address import note_address, url_of
 from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.app import Http
-from turnout_serve.server.http.sockets import PlainUvicorn, bounded
+from turnout_serve.server.http.sockets import bounded
+from turnout_serve.server.http.uvicorn_server import PlainUvicorn
 from turnout_serve.server.journal.recovery import opened
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.blame import PieceFailed
@@ -33,7 +34,7 @@ from turnout_serve.server.run.training import secure, training
 from turnout_serve.server.service import Service
 from turnout_serve.server.store.database import StoreLost
 from turnout_serve.server.store.store import Store
-from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, CODES_FILE, server_token
+from turnout_serve.wire.administrator import CODES_FILE, server_token
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL
 from turnout_serve.wire.surveys import manifest_of
@@ -203,38 +204,6 @@ class Server:
             self._lock.close()
 
 
-def note_address(store: Store, url: str, options: Options) -> None:
-    """Write the addresses of a server into its folder, for the commands of its administrator, and its certificate.
-
-    The first address is that on this machine, and the second the public one, if there is one.
-    """
-    addresses = [local(url), *([] if options.public_url is None else [options.public_url])]
-    texts = {ADDRESS_FILE: "".join(f"{address}\n" for address in addresses)}
-    if options.certificate is not None:
-        texts[CERTIFICATE_FILE] = own_certificate(options.certificate)
-    else:
-        (store.folder / CERTIFICATE_FILE).unlink(missing_ok=True)  # of an earlier start
-    writers = {
-        store.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()
-    }
-    store.until_done(lambda: replace_files(writers))
-
-
-def local(url: str) -> str:
-    """Return the address on this machine of a server that listens at all of its addresses.
-
-    >>> local("http://0.0.0.0:8470"), local("https://[::]:1"), local("http://10.0.0.7:1")
-    ('http://127.0.0.1:8470', 'https://[::1]:1', 'http://10.0.0.7:1')
-    """
-    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-
-
-def own_certificate(path: Path) -> str:
-    """Return the first certificate of a PEM file, that of the server, without those of authorities and a key."""
-    found = re.search(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text("utf-8"), re.DOTALL)
-    return "" if found is None else f"{found[0]}\n"
-
-
 def make(folder: Path) -> None:
     """Create the folder of a run, readable for its owner only.
 
@@ -257,13 +226,6 @@ def new_codes(store: Store, options: Options) -> list[str]:
     replace_files({store.folder / CODES_FILE: write}, private=True)
     store.add_codes([hashed(code) for code in codes])
     return codes
-
-
-def url_of(server: uvicorn.Server, options: Options) -> str:
-    """Return the address at which a server listens."""
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    host = f"[{host}]" if ":" in host else host
-    return f"{'http' if options.certificate is None else 'https'}://{host}:{port}"
 
 
 def http_server(app: ASGIApp, options: Options) -> PlainUvicorn:

@@ -1,24 +1,16 @@
-"""uvicorn with limits for connections and request heads, and without its signal handlers."""
+"""HTTP/1.1 of uvicorn with limits for connections and request heads."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import logging
-import socket
-import ssl
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
-from turnout.core import signals
-from turnout.core.checks import ConfigurationError
 from turnout_serve.server.http.handshake import CERTIFICATE, Handshake, subject_of
 from turnout_serve.server.http.limits import Limits, Peers, network_of
 from turnout_serve.server.http.proxies import Networks, Proxies
@@ -28,67 +20,6 @@ _PIPELINED = 8  # requests of one connection that wait for the answer to an earl
 _GOODBYE = 1.0  # seconds that a peer has to close a connection when the server stops
 _BODY = {b"content-length", b"transfer-encoding"}  # headers of a request with a body
 _SPARE = 256  # file descriptors that are not for connections
-
-
-log = logging.getLogger("turnout.server")
-
-
-class PlainUvicorn(uvicorn.Server):
-    """uvicorn that counts connections before their TLS handshake, and handles signals in the main thread only.
-
-    Args:
-        config: configuration of uvicorn, without TLS.
-        tls: reads the certificate and its key; it returns None without one.
-
-    Attributes:
-        has_reloaded: True once SIGHUP has had the certificate read again.
-    """
-
-    def __init__(self, config: uvicorn.Config, tls: Callable[[], ssl.SSLContext | None]) -> None:
-        super().__init__(config)
-        self._read, self.has_reloaded = tls, False
-        self._context: Any = tls()  # replaced where the certificate is read again
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen without TLS, which each connection starts itself; see `Handshake`.
-
-        Raises:
-            ConfigurationError: if the server cannot listen at its address.
-        """
-        config: Any = self.config
-        http = config.http_protocol_class
-        if self._context is not None:
-            config.http_protocol_class = lambda **options: Handshake(http(**options), self._context)
-        try:
-            await super().startup(sockets)
-        except SystemExit as ended:  # with which uvicorn ends the process
-            raise ConfigurationError(
-                f"host and port: the server cannot listen at {config.host}:{config.port} ({ended.__context__}): stop the "
-                "program that does, or give another --host or --port"
-            ) from None
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, without raising it again afterwards; with a certificate, SIGHUP has it read again."""
-
-        def handle(number: int) -> None:
-            if number == signals.HANGUP and self._context is not None:
-                self._reload()
-            else:
-                self.handle_exit(number, None)
-
-        with signals.handled(handle):
-            yield
-
-    def _reload(self) -> None:
-        """Read the certificate and the key again, for later connections; where they do not fit, the earlier ones stay."""
-        try:
-            self._context = self._read()
-        except ConfigurationError as error:
-            log.error("the certificate cannot be used, and the earlier one stays", extra={"reason": str(error)})
-            return
-        log.info("certificate reloaded")
-        self.has_reloaded = True
 
 
 class BoundedHttp(HttpToolsProtocol):

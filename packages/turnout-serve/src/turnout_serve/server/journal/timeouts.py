@@ -12,7 +12,8 @@ from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Outcome
 from turnout_serve.server.journal.events import Event
-from turnout_serve.server.leases import Leases, Presence
+from turnout_serve.server.journal.presence import Presence
+from turnout_serve.server.leases import Leases
 
 _MAX_LOST = 16  # tasks in a row that a client may lose before it is suspended
 _MAX_SECONDS = 3600.0  # of a suspension
@@ -38,7 +39,8 @@ class Timeouts:
     def __init__(
         self, driver: Driver, leases: Leases, clock: Callable[[], float], put: Callable[[Event], Future[Any]]
     ) -> None:
-        self._driver, self._leases, self._clock, self.put = driver, leases, clock, put
+        self._driver, self._clock, self.put = driver, clock, put
+        self._at_work, self._task_deadline = leases.at_work, leases.task_deadline
         # A lease and its event change under one lock. Otherwise two threads could queue the join and the leave of a client
         # in another order than they have changed its lease, and the journal would end with the client in the wrong state.
         self._lock = threading.RLock()
@@ -49,7 +51,7 @@ class Timeouts:
         now = clock()
         # Leases are not in the journal. Clients that were present get the time to notice that the server is back.
         for client in driver.present():
-            self.presence.start(client, leases.at_work + leases.grace + leases.longest_wait)
+            self.presence.start(client, self._at_work + leases.grace + leases.longest_wait)
         self._set_deadlines(driver.present())
         timers = driver.surveys.timers | ({} if driver.run is None else driver.run.tasks.timers)
         for timer, due in timers.items():
@@ -72,7 +74,7 @@ class Timeouts:
 
     def renew(self, client: int) -> None:
         """Renew the lease of a client at work."""
-        self.presence.renew(client, self._leases.at_work)
+        self.presence.renew(client, self._at_work)
 
     def suspension(self, client: int) -> float:
         """Return the seconds until a client that has lost many tasks in a row may have another one."""
@@ -82,7 +84,7 @@ class Timeouts:
         """Set the leases, deadlines and timers that follow from an entry."""
         with self._lock:
             for client in (*effects.assigned, *effects.surveyed):
-                self.presence.extend(client, self._leases.at_work)
+                self.presence.extend(client, self._at_work)
             self._set_deadlines(effects.assigned)
             for timer, due in effects.timers:
                 heapq.heappush(self._timers, (due, timer))
@@ -113,9 +115,9 @@ class Timeouts:
 
     def _set_deadlines(self, clients: Iterable[int]) -> None:
         """Set the deadlines of the training tasks of clients; after a restart, they begin anew."""
-        if self._leases.task_deadline is None:
+        if self._task_deadline is None:
             return
-        due = self._clock() + self._leases.task_deadline
+        due = self._clock() + self._task_deadline
         for client in clients:
             if (task := self._driver.tasks.training_of(client)) is not None:
                 heapq.heappush(self._deadlines, (due, client, task.task))
