@@ -67,7 +67,6 @@ class Driver:
         self.on_step: Callable[[Driver], None] = lambda _: None
         self.on_survey: Callable[[ClosedSurvey], None] = lambda _: None
         self._first_shared: State = {name: torch.zeros_like(setting.initial) for name in setting.algorithm.keeps}
-        self._time, self._effects = 0.0, Effects()  # of the entry that is applied
 
     @property
     def over(self) -> str | None:
@@ -116,10 +115,10 @@ class Driver:
         if entry.number != self.applied + 1:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
         self.applied = entry.number
-        self._time, self._effects = entry.time, (effects := Effects())
+        self.tasks.effects = effects = Effects(entry.time)
         for stage in (self._dispatch, self._advance):
             try:
-                stage(entry, effects)
+                stage(entry)
             except Exception as error:
                 if is_of_the_machine(error):
                     raise
@@ -129,19 +128,19 @@ class Driver:
                 effects.error = error
         return effects
 
-    def _advance(self, entry: Entry, effects: Effects) -> None:
+    def _advance(self, _: Entry) -> None:
         """Advance the run and the surveys until they wait for the next entry."""
         if self.run is not None:
-            self.run.advance(entry.time, effects)
+            self.run.advance()
             if (last := self.publication.last) is None or last.version != self.version:
                 self.publish()  # also where no client is present that could train it
         if self.surveys.open:
-            self.surveys.advance(entry.time, effects)
+            self.surveys.advance()
 
-    def _dispatch(self, entry: Entry, effects: Effects) -> None:
+    def _dispatch(self, entry: Entry) -> None:
         """Dispatch an entry by its kind."""
         if self.roster.apply(entry):
-            self._presence_changed(entry, effects)
+            self._presence_changed(entry)
         match entry.kind:
             case "enrol" if self.run is not None:
                 self.run.coordinator.enroll()
@@ -150,21 +149,21 @@ class Driver:
             case "restart":
                 self._restart(entry)
             case "survey":
-                self.surveys.begin(SurveyOptions(**entry.data), self.version, entry.time, effects)
+                self.surveys.begin(SurveyOptions(**entry.data), self.version)
             case "timer" if entry.data["timer"] < 0:
-                self.surveys.handle(entry, effects)
+                self.surveys.handle(entry)
             case "report" | "fail" if (entry.task or 0) >= FIRST_TASK:
-                self.surveys.handle(entry, effects)
+                self.surveys.handle(entry)
             case "report" | "fail" | "timer" if self.run is not None:
-                self.run.handle(entry, effects)
+                self.run.handle(entry)
 
-    def _presence_changed(self, entry: Entry, effects: Effects) -> None:
+    def _presence_changed(self, entry: Entry) -> None:
         """Pass on that a client joined or left."""
         client, present = entry.sender, self.roster.is_present(entry.sender)
-        effects.leave_reason = REASONS.get(entry.kind, str(entry.data.get("reason", "left")))
+        self.tasks.effects.leave_reason = REASONS.get(entry.kind, str(entry.data.get("reason", "left")))
         if self.run is not None:
-            self.run.set_presence(entry.time, client, present)
-        self.surveys.set_presence(client, present, effects)
+            self.run.set_presence(client, present)
+        self.surveys.set_presence(client, present)
 
     def _start(self, entry: Entry) -> None:
         """Begin the run with the clients that are enrolled."""
@@ -188,9 +187,9 @@ class Driver:
             if run.over is not None and "rounds" in entry.data:  # its clients were told so, and have gone home
                 for client in self.present():
                     self.roster.set_presence(client, False)
-            run.set_min_clients(entry.time, least)
+            run.set_min_clients(least)
         if self.run is not None:
-            self.run.plan(entry.time, entry.data.get("rounds", self.rounds))
+            self.run.plan(entry.data.get("rounds", self.rounds))
 
     def begin(self, num_clients: int) -> ServedRun:
         """Make the run, before its first task."""
@@ -206,7 +205,7 @@ class Driver:
         options = scheduled(self.setting, self.version, is_last)
         if options is not None:
             try:
-                self.surveys.begin(options, self.version, self._time, self._effects)
+                self.surveys.begin(options, self.version)
             except Refused as refused:
                 log.warning("no further evaluations by clients", extra={"reason": str(refused)})
 

@@ -120,6 +120,7 @@ class Effects:
     """Effects of one journal entry, which the server acts on once the entry is applied.
 
     Attributes:
+        time: time of the entry, in seconds of the server.
         assigned: clients that were given a training task.
         surveyed: clients that were given a task of an evaluation or query.
         outcomes: outcomes of tasks that ended.
@@ -129,6 +130,7 @@ class Effects:
         error: the exception that ended the entry early; the rest of the entry has no effect.
     """
 
+    time: float = 0.0
     assigned: list[int] = field(default_factory=list)
     surveyed: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)

@@ -17,7 +17,7 @@ from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.loop import carry_out, use
 from turnout.protocol.pace import Gather, Step
 from turnout.protocol.scheduler import Scheduler
-from turnout_serve.server.journal.entries import Effects, Entry, Outcome
+from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.run.blame import Blame
 from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
@@ -119,28 +119,28 @@ class ServedRun:
         """True while too few clients are present for anybody to be asked to train."""
         return self.over is None and not any(self._book.training()) and not self.scheduler.may_begin()
 
-    def set_min_clients(self, time: float, min_clients: int) -> None:
+    def set_min_clients(self, min_clients: int) -> None:
         """Set the number of clients that must be present when clients are asked to train."""
         self.min_clients = min_clients
         if self.over is None:
-            self.scheduler.joined(time)  # a smaller number may be there already
+            self.scheduler.joined(self._book.effects.time)  # a smaller number may be there already
 
-    def plan(self, time: float, rounds: int) -> None:
+    def plan(self, rounds: int) -> None:
         """Set the planned number of server steps; a run that is over because it has taken all of them may go on."""
         self.server.rounds = rounds
         if self.over is not None and self.server.over is None:
             self.over = None
             self._choice.begin(self._choice.round)
-            self.scheduler.resume(time)
+            self.scheduler.resume(self._book.effects.time)
 
-    def set_presence(self, time: float, client: int, present: bool) -> None:
+    def set_presence(self, client: int, present: bool) -> None:
         """Pass on that a client joined or left."""
         if self.over is not None:
             return
         self._choice.begin(self._choice.round)  # which lists the clients that are present once a round
-        (self.scheduler.joined if present else self.scheduler.left)(time, [client])
+        (self.scheduler.joined if present else self.scheduler.left)(self._book.effects.time, [client])
 
-    def handle(self, entry: Entry, effects: Effects) -> None:
+    def handle(self, entry: Entry) -> None:
         """Handle the entry of a report, of a client that failed, or of a timer; nothing once the run is over."""
         if self.over is not None:
             return
@@ -154,28 +154,27 @@ class ServedRun:
             self.scheduler.died(entry.time, client, task)
         elif (assignment := self._book.get(client, task)) is not None:
             self.scheduler.reported(entry.time, client, task, assignment.version)
-            self._book.end(Outcome(task, client, "taken", entry.body), effects)
+            self._book.end(Outcome(task, client, "taken", entry.body))
             self.reports.bodies[task] = entry.body
             if self.extra.declared:
                 self.extra.take(client, entry.body, assignment)
 
-    def advance(self, time: float, effects: Effects) -> None:
+    def advance(self) -> None:
         """Carry out the actions of the pace until it waits for the next entry, or the run is over."""
         if self.over is not None:
             return
-        self.tasks.time, self.tasks.effects = time, effects
-        while self.server.over is None and (action := self._next(time)) is not None:
+        while self.server.over is None and (action := self._next()) is not None:
             use(self.coordinator, self, action, self.tasks)
         if self.server.over is not None:  # a step was the last one, or lost releases have spent the budget
             self.over = self.server.over
             self.tasks.end_all(OVER)
             self._publish()
 
-    def _next(self, time: float) -> Step | Gather | None:
+    def _next(self) -> Step | Gather | None:
         """Return the next action that needs a model, without the measurements that make the selection raise."""
         while True:
             try:
-                return carry_out(self.coordinator, self.tasks, time)
+                return carry_out(self.coordinator, self.tasks, self._book.effects.time)
             except Exception as error:
                 if not (rows := self._blame.of_choice(error)):
                     raise
@@ -216,7 +215,7 @@ class ServedRun:
         self._num_barred, self._is_repeated = num_barred, False
         self.empty_steps = 0 if progresses else self.empty_steps + 1
         if self._ledger is not None:
-            self._ledger.step(self.server, stepped, self.tasks.time)
+            self._ledger.step(self.server, stepped, self._book.effects.time)
         self._after_step(stepped, self.server.over is not None)
 
     def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, Survey, SurveyRequest
-from turnout_serve.server.journal.entries import Effects, Entry, Outcome
+from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
 from turnout_serve.server.run.open_survey import OpenSurvey, facts_of, restored, survey_of
@@ -81,13 +81,12 @@ class Surveys:
         for client in clients.tolist():
             self._first_step.setdefault(client, version)
 
-    def begin(self, options: SurveyOptions, version: int, time: float, effects: Effects) -> None:
+    def begin(self, options: SurveyOptions, version: int) -> None:
         """Begin a survey, and give tasks to the clients that are present.
 
         Args:
             options: options of the evaluation or query.
             version: version of the model.
-            time, effects: time and effects of the entry.
 
         Raises:
             Refused: if the privacy budget has no room for it any more.
@@ -95,72 +94,71 @@ class Surveys:
         if (reason := self._budget.refuses_answer()) is not None:
             raise Refused(409, reason)
         stays, every = options.seconds is not None, options.every
-        ends = time + (LONGEST if options.seconds is None else options.seconds)
+        ends = self._book.effects.time + (LONGEST if options.seconds is None else options.seconds)
         question = options.question or {}
         request = SurveyRequest(self.number, options.phase, version, options.share, ends, stays, every, question)
         if self.noised:
             self._budget.charge()  # before any client is asked: an answer that a crash hides was sent all the same
         for other in [other for other in self.open.values() if other.survey.request.every and every]:
-            self._close(other, effects)
+            self._close(other)
         survey = Survey(request, self._setting.seed)
         opened = OpenSurvey.begin(self._setting, survey, self._publish(), options.secret, self._read)
         self.open[request.number], self.number = opened, request.number + 1
-        self._set_timer(opened, ends, effects)
-        self._give(opened, survey.begin(self._roster.present().tolist()), effects)
+        self._set_timer(opened, ends)
+        self._give(opened, survey.begin(self._roster.present().tolist()))
 
-    def set_presence(self, client: int, present: bool, effects: Effects) -> None:
+    def set_presence(self, client: int, present: bool) -> None:
         """Ask a client that joined, and end the tasks of one that left."""
         if not present:
             for task in self._book.of_client(client):
                 if (opened := self._survey_of(task.task)) is not None:
-                    self._end(opened, task.task, effects.leave_reason, effects)
+                    self._end(opened, task.task, self._book.effects.leave_reason)
             return
         for opened in self.open.values():
-            self._give(opened, opened.survey.joined(client), effects)
+            self._give(opened, opened.survey.joined(client))
 
-    def _give(self, opened: OpenSurvey, clients: Iterable[int], effects: Effects) -> None:
+    def _give(self, opened: OpenSurvey, clients: Iterable[int]) -> None:
         """Give each client a task of a survey, after those that it has."""
         for client in clients:
             opened.tasks[self._next] = client
             self._book.add(client, opened.assignment(self._next, client))
             self._next += 1
-            effects.surveyed.append(client)
+            self._book.effects.surveyed.append(client)
 
-    def _end(self, opened: OpenSurvey, task: int, outcome: str, effects: Effects, digest: str | None = None) -> None:
+    def _end(self, opened: OpenSurvey, task: int, outcome: str, digest: str | None = None) -> None:
         """End a task; with any outcome but ``"taken"``, its client has not answered.
 
         Args:
             opened: its survey.
             task: its number.
             outcome: ``"taken"``, or the reason why not.
-            effects: effects of the entry.
             digest: digest of the message that was taken.
         """
         client = opened.tasks.pop(task)
-        self._book.end(Outcome(task, client, outcome, digest), effects)
+        self._book.end(Outcome(task, client, outcome, digest))
         if outcome != "taken":
             opened.survey.failed(client, outcome)
 
-    def _end_all(self, opened: OpenSurvey, effects: Effects) -> None:
+    def _end_all(self, opened: OpenSurvey) -> None:
         """End all tasks of a survey, which are late."""
         for task in list(opened.tasks):
-            self._end(opened, task, "late", effects)
+            self._end(opened, task, "late")
 
     def _survey_of(self, task: int) -> OpenSurvey | None:
         """Return the survey of a task; None where none is open."""
         return next((opened for opened in self.open.values() if task in opened.tasks), None)
 
-    def handle(self, entry: Entry, effects: Effects) -> None:
+    def handle(self, entry: Entry) -> None:
         """Take the answer of a client to an open task, or that it declines, or handle a timer."""
         if entry.kind == "timer":
-            self._expired(entry.data["timer"], entry.time, effects)
+            self._expired(entry.data["timer"])
             return
         client, task = entry.sender, entry.done
         if (opened := self._survey_of(task)) is None or opened.tasks[task] != client:
             return
         if entry.kind == "fail":
             reason = entry.data.get("reason", "died")
-            self._end(opened, task, reason if reason in DECLINES else "died", effects)
+            self._end(opened, task, reason if reason in DECLINES else "died")
             return
         try:
             opened.take(client, task, entry.body)
@@ -168,42 +166,42 @@ class Surveys:
             if is_of_the_machine(error):
                 raise
             log.error("answer dropped", extra={"task": task, "reason": str(error) or repr(error)})
-            self._end(opened, task, "unusable", effects)
+            self._end(opened, task, "unusable")
             return
-        self._end(opened, task, "taken", effects, entry.digest)
+        self._end(opened, task, "taken", entry.digest)
 
-    def _expired(self, timer: int, time: float, effects: Effects) -> None:
+    def _expired(self, timer: int) -> None:
         """End the survey, or its phase, whose timer has expired; a timer of an earlier phase has no effect."""
         opened = next((opened for opened in self.open.values() if opened.timer == timer), None)
         if opened is None:
             return
         if opened.masked is None:
-            self._close(opened, effects)
+            self._close(opened)
             return
-        self._end_all(opened, effects)
-        self._begin_phase(opened, time, effects)
+        self._end_all(opened)
+        self._begin_phase(opened)
 
-    def advance(self, time: float, effects: Effects) -> None:
+    def advance(self) -> None:
         """End all surveys, and phases of masked sums, in which no client is left to answer."""
         while done := [opened for opened in self.open.values() if opened.survey.done]:
             for opened in done:
                 if opened.masked is None:
-                    self._close(opened, effects)
+                    self._close(opened)
                 else:
-                    self._begin_phase(opened, time, effects)
+                    self._begin_phase(opened)
 
-    def _begin_phase(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+    def _begin_phase(self, opened: OpenSurvey) -> None:
         """Begin the next phase of a masked sum, or end the survey."""
         self.timers.pop(opened.timer, None)
         clients = opened.begin_phase(self.barred, self._earlier(opened))
         self.barred |= opened.culprits
         clients = [client for client in clients if self._roster.is_present(client)]
         if not clients:
-            self._close(opened, effects)
+            self._close(opened)
             return
         # As in the phases of a sum of updates, clients that have not answered by the deadline of tasks are left out.
-        self._set_timer(opened, time + (self._setting.task_deadline or LONGEST), effects)
-        self._give(opened, opened.survey.next_phase(clients), effects)
+        self._set_timer(opened, self._book.effects.time + (self._setting.task_deadline or LONGEST))
+        self._give(opened, opened.survey.next_phase(clients))
 
     def _earlier(self, opened: OpenSurvey) -> list[int]:
         """Return the groups of earlier sums, and of those that are open, that clients hold against a similar one."""
@@ -211,13 +209,13 @@ class Surveys:
         begun = [(other.survey.request.phase, other.masked.group) for other in masked if other.masked is not None]
         return [group for kind, group in (*self.groups, *begun) if kind == phase and group and not self.noised]
 
-    def _set_timer(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+    def _set_timer(self, opened: OpenSurvey, time: float) -> None:
         self.timers[opened.timer] = time
-        effects.timers.append((opened.timer, time))
+        self._book.effects.timers.append((opened.timer, time))
 
-    def _close(self, opened: OpenSurvey, effects: Effects) -> None:
+    def _close(self, opened: OpenSurvey) -> None:
         """End a survey, and record its result."""
-        self._end_all(opened, effects)
+        self._end_all(opened)
         result = opened.result(self._budget.noise.of_answer)
         self.barred |= opened.culprits
         if opened.masked is not None and opened.masked.phase == "open" and not self.noised:
@@ -240,7 +238,8 @@ class Surveys:
                 self._budget.charge()
             else:
                 opened.abandon()
-                self._close(opened, Effects())
+                self._close(opened)
+                self._book.effects.outcomes.clear()  # a restart has none, also in journals of earlier versions
 
     def unused(self) -> list[str]:
         """Return the digests of the messages of masked sums that are open."""

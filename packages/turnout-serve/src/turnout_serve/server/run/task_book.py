@@ -10,17 +10,22 @@ from turnout_serve.wire.assignment import Assignment
 
 
 class TaskBook:
-    """The open tasks of each client. Any thread may read them while one changes them."""
+    """The open tasks of each client. Any thread may read them while one changes them.
+
+    Attributes:
+        effects: effects of the entry that is applied, on which its tasks, outcomes and timers are noted.
+    """
 
     def __init__(self) -> None:
         self._of_client: dict[int, tuple[Assignment, ...]] = {}
+        self.effects = Effects()
 
     def add(self, client: int, task: Assignment) -> None:
         """Add a task of a client."""
         tasks = (*self.of_client(client), task)
         self._of_client[client] = tuple(sorted(tasks, key=lambda each: (each.task < FIRST_TASK, each.task)))
 
-    def end(self, outcome: Outcome, effects: Effects) -> None:
+    def end(self, outcome: Outcome) -> None:
         """Remove a task, if it is open, and note its outcome.
 
         An entry may end a task twice: a step may drop a report that the same entry has taken. The last outcome counts.
@@ -30,7 +35,7 @@ class TaskBook:
             self._of_client[client] = left
         else:
             self._of_client.pop(client, None)
-        effects.outcomes = [*(other for other in effects.outcomes if other.task != task), outcome]
+        self.effects.outcomes = [*(other for other in self.effects.outcomes if other.task != task), outcome]
 
     def of_client(self, client: int) -> tuple[Assignment, ...]:
         """Return the tasks of a client in the order in which it does them.

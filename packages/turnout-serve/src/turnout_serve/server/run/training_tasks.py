@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from turnout.core.types import State
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Ask, Drop, SetTimer
-from turnout_serve.server.journal.entries import Effects, Outcome
+from turnout_serve.server.journal.entries import Outcome
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
@@ -34,8 +34,6 @@ class TrainingTasks:
 
     Attributes:
         timers: when each timer expires, in seconds of the server.
-        time: time of the entry that is applied.
-        effects: effects of the entry that is applied.
     """
 
     def __init__(
@@ -48,16 +46,9 @@ class TrainingTasks:
         publish: Callable[[], Published],
         heartbeat: float,
     ) -> None:
-        self._book, self._coordinator, self._reports, self._extra, self._ledger = (
-            book,
-            coordinator,
-            reports,
-            extra,
-            ledger,
-        )
-        self._publish, self._heartbeat = publish, heartbeat
+        self._book, self._coordinator, self._reports = book, coordinator, reports
+        self._extra, self._ledger, self._publish, self._heartbeat = extra, ledger, publish, heartbeat
         self.timers: dict[int, float] = {}
-        self.time, self.effects = 0.0, Effects()
 
     def ask(self, ask: Ask) -> None:
         """Give clients tasks; where the messages of an extra phase make it impossible, they count as failed."""
@@ -68,10 +59,10 @@ class TrainingTasks:
                 raise
             log.error("phase aborted", extra={"phase": ask.phase, "reason": repr(error)})
             for client, task in zip(ask.clients, ask.tasks, strict=True):
-                self._coordinator.scheduler.died(self.time, client, task)
+                self._coordinator.scheduler.died(self._book.effects.time, client, task)
             return
         self._assign(ask, extra)
-        self.effects.assigned += ask.clients
+        self._book.effects.assigned += ask.clients
 
     def _assign(self, ask: Ask, extra: Mapping[int, State]) -> None:
         """Make the tasks of clients, with the inputs of each client in an extra phase."""
@@ -86,16 +77,16 @@ class TrainingTasks:
         pending = self._coordinator.scheduler.pace.timers
         self.timers = {number: due for number, due in self.timers.items() if number in pending}
         self.timers[timer.timer] = timer.time
-        self.effects.timers.append((timer.timer, timer.time))
+        self._book.effects.timers.append((timer.timer, timer.time))
 
     def dropped(self, drop: Drop) -> None:
         """End tasks without using their reports."""
-        self.end(drop.tasks, drop.clients, self.effects.leave_reason if drop.reason == "left" else drop.reason)
+        self.end(drop.tasks, drop.clients, self._book.effects.leave_reason if drop.reason == "left" else drop.reason)
 
     def end(self, tasks: Sequence[int], clients: Sequence[int], reason: str) -> None:
         """End tasks for a reason; their reports are forgotten."""
         for task, client in zip(tasks, clients, strict=True):
-            self._book.end(Outcome(task, client, reason), self.effects)
+            self._book.end(Outcome(task, client, reason))
         self._reports.forget(tasks)
         if self._ledger is not None:
             self._ledger.drop(reason, clients)
