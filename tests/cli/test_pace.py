@@ -188,7 +188,7 @@ def test_comparison_of_both_shows_simulated_seconds(
             "unknown option 'availability.period' of Markov: it is an option of cyclic, interleaved_sine, sine, staircase; ",
         ),
         ("pace={name='buffered', buffer_size=0}", "pace.buffer_size: got 0, needed a whole number >= 1"),
-        ("pace={name='buffered', waits='sometimes'}", "pace.waits: got 'sometimes'"),
+        ("pace={name='buffered', waits='sometimes'}", "unknown value of pace.waits 'sometimes'"),
     ],
 )
 def test_invalid_pace_is_refused(override: str, message: str) -> None:

@@ -348,7 +348,7 @@ def test_pages_say_what_the_published_rows_show() -> None:
     page, front = (" ".join((ROOT / name).read_text("utf-8").split()) for name in ("docs/benchmark.md", "README.md"))
     searches = [standing for row in table.standings.values() for standing in row.values()]
     assert f"In {sum(bool(each.edges) for each in searches)} of {len(searches)} searches the budget ended" in page
-    assert f"Published are {len(table.standings)} rules" in page
+    assert f"published rows of {len(table.standings)} rules" in page
     assert f"compares {len(table.standings)} rules" in front
     assert f"In {12 - len(better)} of 12 cells no rule is significantly better" in page
     assert f"Among the {len(table.ranks)} rules that are defined in eight cells" in page

@@ -154,4 +154,4 @@ def _critical(table: Table) -> str:
     """Return the critical difference of ranks in words."""
     if table.critical is None:
         return ""
-    return f"; average ranks that differ by less than {table.critical:.2f} are not told apart"
+    return f"; average ranks that differ by less than {table.critical:.2f} do not differ significantly"
