@@ -71,9 +71,6 @@ class Study:
         self._trials_at_once = trials_at_once
         self._worst = math.inf if measure.less_is_better else -math.inf
         self._axes = {axis: _distribution(among) for axis, among in space.items()}
-        written_axes = {
-            axis: str(among) if isinstance(among, Range) else list(map(written, among)) for axis, among in space.items()
-        }
         # Another worker may be creating it, too.
         with lock.locked(folder, patience=lock.PATIENCE), self._stored():
             self._study = optuna.create_study(
@@ -84,7 +81,7 @@ class Study:
             )
             self._check_same(
                 {
-                    "grid": written_axes, "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
+                    "grid": _written(space), "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
                     "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
                 },
             )  # fmt: skip
@@ -225,6 +222,13 @@ def corners(space: Space) -> list[dict[str, Any]]:
     }
     most = max(map(len, ends.values()))
     return [{axis: values[i % len(values)] for axis, values in ends.items()} for i in range(most)]
+
+
+def _written(space: Space) -> dict[str, str | list[str]]:
+    """Return the axes as texts, by which a study recognizes them."""
+    return {
+        axis: str(among) if isinstance(among, Range) else list(map(written, among)) for axis, among in space.items()
+    }
 
 
 def _distribution(among: Range | Sequence[Any]) -> optuna.distributions.BaseDistribution:

@@ -68,23 +68,24 @@ def declared(
             instead="Write classes=10 for ten labels, or outputs=1 for a number to predict",
         )
     n = max(_EXAMPLES, num_clients)
-    names = None
-    if outputs is not None:
-        count("outputs", outputs)
-        y = torch.zeros(n, *target_shape, *((outputs,) if outputs > 1 else ()))
-    else:
-        assert classes is not None
-        names = None if isinstance(classes, int) else tuple(classes)
-        classes = classes if isinstance(classes, int) else len(classes)
-        if names is not None and len(set(names)) < len(names):
-            raise refuse("classes", given=names, needed="different names")
-        count("classes", classes)
-        # The largest label is among them, so that a model with too few outputs fails.
-        labels = (classes - 1 - torch.arange(n)) % classes
-        y = labels.reshape(n, *(1 for _ in target_shape)).expand(n, *target_shape).contiguous()
-    x = torch.zeros(n, *shape, dtype=_TYPES[input_type])
+    names = None if classes is None or isinstance(classes, int) else tuple(classes)
+    if names is not None and len(set(names)) < len(names):
+        raise refuse("classes", given=names, needed="different names")
+    num_classes = classes if classes is None or isinstance(classes, int) else len(classes)
+    x, y = torch.zeros(n, *shape, dtype=_TYPES[input_type]), _targets(n, num_classes, outputs, target_shape)
     offsets = np.linspace(0, n, num_clients + 1).astype(np.int64)
-    assert classes is None or isinstance(classes, int)
     known: dict[str, object] = {"classes": names, "categories": categories, "mean": mean, "std": std}
     recipe = dict[str, object](source="declared") | {name: value for name, value in known.items() if value}
-    return FederatedData("declared", Shards(x, y, offsets), classes, recipe=recipe)
+    return FederatedData("declared", Shards(x, y, offsets), num_classes, recipe=recipe)
+
+
+def _targets(n: int, num_classes: int | None, outputs: int | None, target_shape: tuple[int, ...]) -> torch.Tensor:
+    """Return placeholder targets of n examples: labels, or numbers to predict."""
+    if num_classes is not None:
+        count("classes", num_classes)
+        # The largest label is among them, so that a model with too few outputs fails.
+        labels = (num_classes - 1 - torch.arange(n)) % num_classes
+        return labels.reshape(n, *(1 for _ in target_shape)).expand(n, *target_shape).contiguous()
+    assert outputs is not None
+    count("outputs", outputs)
+    return torch.zeros(n, *target_shape, *((outputs,) if outputs > 1 else ()))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from turnout.core.checks import ConfigurationError, check_seed, count, known_name, probability, refuse
 from turnout.core.other_names import explains_arguments
@@ -18,6 +19,7 @@ from turnout.data.gather import Clients, official_tests, own_examples
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
 from turnout.data.preparation import Preparation
+from turnout.data.shards import Shards
 from turnout.data.transformer import FittedTransform, Transformed
 from turnout.data.transforms import check_transforms
 
@@ -92,28 +94,16 @@ def split_source(
     natural = _natural(source, partition, holders)
     clients = Clients.cast(holders, natural, others, flip_labels, seed)
     options = {
-        "num_clients": num_clients,
-        "seed": seed,
-        "test_fraction": test_fraction,
-        "client_test_fraction": client_test_fraction,
-        "unseen_clients": unseen_clients,
-        "flip_labels": flip_labels,
-        "empty": empty,
-        "dropped_clients": len(assigned) - len(holders),
-    }
+        "num_clients": num_clients, "seed": seed, "test_fraction": test_fraction,
+        "client_test_fraction": client_test_fraction, "unseen_clients": unseen_clients, "flip_labels": flip_labels,
+        "empty": empty, "dropped_clients": len(assigned) - len(holders),
+    }  # fmt: skip
     later = {
-        "validation_fraction": validation_fraction,
-        "validation_clients": validation_clients,
-        "test_clients": test_clients,
-    }
+        "validation_fraction": validation_fraction, "validation_clients": validation_clients, "test_clients": test_clients,
+    }  # fmt: skip
     shards = own_examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
     shards |= official_tests(source, clients, client_test_fraction)
-    preparation = None
-    if raw.prepare is not None:
-        rows = shards["train"].x[:, 0].numpy()
-        x = raw.prepare(rows)
-        preparation = raw.prepare.fitted(rows) if isinstance(raw.prepare, Columns | Transformed) else None
-        shards = {name: replace(numbered, x=x[numbered.x[:, 0]]) for name, numbered in shards.items()}
+    shards, preparation = _prepared(raw.prepare, shards)
     return FederatedData(
         name=source.name,
         num_classes=source.num_classes,
@@ -123,6 +113,18 @@ def split_source(
         preparation=preparation,
         **shards,
     )
+
+
+def _prepared(
+    prepare: Callable[[np.ndarray], torch.Tensor] | None, shards: dict[str, Shards]
+) -> tuple[dict[str, Shards], Preparation | FittedTransform | None]:
+    """Convert the numbers of rows in shards to inputs, and return what was fitted to the training rows."""
+    if prepare is None:
+        return shards, None
+    rows = shards["train"].x[:, 0].numpy()
+    x = prepare(rows)
+    fitted = prepare.fitted(rows) if isinstance(prepare, Columns | Transformed) else None
+    return {name: replace(numbered, x=x[numbered.x[:, 0]]) for name, numbered in shards.items()}, fitted
 
 
 def _described(preparation: Preparation | FittedTransform | None) -> dict[str, Any]:

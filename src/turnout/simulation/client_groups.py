@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
 
 from turnout.base import Local
 from turnout.base.tuning import tuned
+from turnout.configuration import Configuration
 from turnout.core.types import Task
 from turnout.data.shards import Shards
 from turnout.data.transforms import Transform
@@ -17,7 +19,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
-from turnout.simulation.workspace import ignore_progress
+from turnout.simulation.workspace import Workspace, ignore_progress
 
 ClientScores = dict[str, np.ndarray]
 """``train_loss``, ``train_accuracy`` (``train_rmse`` for regression) and, if clients have test examples, the same of
@@ -104,3 +106,22 @@ class ClientGroup:
             parts.append(part)
             watch(purpose, low + len(rows), self.num_clients)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def group_of_kind(experiment: Configuration, workspace: Workspace) -> Callable[[str], ClientGroup | None]:
+    """Return a function of ``"seen"``, clients that train, or ``"unseen"``, clients that never do: their group, or None."""
+    data, on_device = experiment.data, workspace.data
+    shards: dict[str, tuple[Shards | None, Shards | None]] = {"seen": (data.train, data.client_test)}
+    if experiment.algorithm.personal is None:  # clients that never train have no personal part
+        shards["unseen"] = (data.unseen_train, data.unseen_test)
+
+    @cache
+    def group(kind: str) -> ClientGroup | None:
+        train, test = shards.get(kind, (None, None))
+        if train is None or not train.num_clients:
+            return None
+        test = None if test is None else on_device(test)
+        first = 0 if kind == "seen" else data.num_clients
+        return ClientGroup(on_device(train), test, workspace.objective, on_device.transforms, first)
+
+    return group

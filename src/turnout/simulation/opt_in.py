@@ -1,29 +1,26 @@
-"""Compute the requirements of clients, whether a model meets them, and which clients opt in."""
+"""Compute whether a model meets the requirements of clients, and which clients opt in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
-from turnout.base import Local, OfRequirement
+from turnout.base import OfRequirement
 from turnout.base.tuning import tuning_rule
 from turnout.configuration import Configuration
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
-from turnout.data.shards import Shards
 from turnout.evaluation.appeal import appeal_figures, content
 from turnout.population.availability import BoundAvailability
 from turnout.population.behavior.opting import Pool
-from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
-from turnout.simulation.client_groups import ClientGroup, ClientScores
+from turnout.population.requirement import BoundRequirement, WarmUp
+from turnout.simulation.client_groups import ClientGroup, ClientScores, group_of_kind
+from turnout.simulation.client_requirements import Requirements
 from turnout.simulation.metrics import Judge, PresentModels, trying
-from turnout.simulation.workspace import Workspace, ignore_progress
+from turnout.simulation.workspace import Workspace
 
 
 class OptIn:
@@ -48,35 +45,16 @@ class OptIn:
         data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
         self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
         self._workspace, self._models, self._judge = workspace, models, judge
-        objective, transforms = workspace.objective, workspace.data.transforms
-        shards: dict[str, tuple[Shards | None, Shards | None]] = {"seen": (data.train, data.client_test)}
-        if algorithm.personal is None:  # clients that never train have no personal part
-            shards["unseen"] = (data.unseen_train, data.unseen_test)
-
-        @cache
-        def group(kind: str) -> ClientGroup | None:
-            train, test = shards.get(kind, (None, None))
-            if train is None or not train.num_clients:
-                return None
-            first, on_device = 0 if kind == "seen" else data.num_clients, workspace.data
-            test = None if test is None else on_device(test)
-            return ClientGroup(on_device(train), test, objective, transforms, first)
-
-        self._group = group
-        self._present = Task(objective.initial, 0, experiment.seed)
-        measurements = (*algorithm.measurements, *algorithm.selection.measurements)
+        self._group, initial = group_of_kind(experiment, workspace), workspace.objective.initial
+        self._present = Task(initial, 0, experiment.seed)
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
-        if (
-            population.opting
-            or self._appeal
-            or any(isinstance(measurement, OfRequirement) for measurement in measurements)
-        ):
+        if _needs_requirements(experiment):
             self._requirements = Requirements(
                 population.requirement or WarmUp(),
                 algorithm.local,
-                group,
-                objective.initial,
+                self._group,
+                initial,
                 experiment.seed,
                 workspace.lanes,
                 lambda *progress: workspace.watch(*progress),  # looked up late: `workspace.watch` is set after this
@@ -179,6 +157,17 @@ class OptIn:
             self._pool.restore(pool)
 
 
+def _needs_requirements(experiment: Configuration) -> bool:
+    """Return True if clients opt in, or if metrics or measurements compare models with their requirements."""
+    algorithm = experiment.algorithm
+    measurements = (*algorithm.measurements, *algorithm.selection.measurements)
+    return bool(
+        experiment.population.opting
+        or experiment.appeal
+        or any(isinstance(measurement, OfRequirement) for measurement in measurements)
+    )
+
+
 class CandidatePool:
     """The clients that are available and have opted in.
 
@@ -200,76 +189,3 @@ class CandidatePool:
             return flags if pool is None else flags & pool[clients]
 
         return Candidates(available, self._availability.num_clients, version, self._seed)
-
-
-class Requirements:
-    """A `Requirement` of the clients of one run: those that train (``"seen"``) and those that never do (``"unseen"``).
-
-    Local models start from the initial parameters and depend on (seed, client) alone, so that their scores are the same
-    whenever they are computed. They are saved with the run nevertheless, because training them takes time.
-
-    Args:
-        requirement: the requirement.
-        local: the local rule of the algorithm.
-        group: function that returns the clients of a kind; None if there are none.
-        initial: the parameters before the first round, ``[P]``.
-        seed: the seed of the run.
-        lanes: number of clients that train side by side.
-        watch: receives the progress of training local models; see `Workspace`.
-    """
-
-    def __init__(
-        self,
-        requirement: Requirement,
-        local: Local,
-        group: Callable[[str], ClientGroup | None],
-        initial: torch.Tensor,
-        seed: int,
-        lanes: int,
-        watch: Callable[[str, int, int], None] = ignore_progress,
-    ) -> None:
-        self._requirement, self._rule = requirement, requirement.solo(local)
-        self._group, self._task, self._lanes, self._watch = group, Task(initial, 0, seed), lanes, watch
-        self._solo: dict[str, ClientScores] = {}
-        self._bound: dict[str, BoundRequirement | None] = {}
-
-    def of(self, kind: str) -> BoundRequirement | None:
-        """Return the requirement of the clients of a kind; None if there are none, or if it is unknown."""
-        if kind not in self._bound:
-            group = self._group(kind)
-            self._bound[kind] = None if group is None else self._bind(kind, group)
-        return self._bound[kind]
-
-    def of_one(self, kind: str) -> BoundRequirement | None:
-        """Return the requirement of one client of a kind, from its own local model."""
-        group = self._group(kind)
-        if self._rule is None or group is None:
-            known = self.of(kind)
-            if known is None:
-                return None
-            return replace(known, train=known.train[:1], test=None if known.test is None else known.test[:1])
-        return self._requirement.bind(1, self._trained_alone(group.one(), self._rule), unseen=kind == "unseen")
-
-    def _bind(self, kind: str, group: ClientGroup) -> BoundRequirement | None:
-        if self._rule is not None and kind not in self._solo:
-            self._solo[kind] = self._trained_alone(group, self._rule)
-        return self._requirement.bind(group.num_clients, self._solo.get(kind), unseen=kind == "unseen")
-
-    def _trained_alone(self, group: ClientGroup, rule: Local) -> ClientScores:
-        """Return the scores of clients with local models."""
-        return group.scores_after(rule, lambda _: self._task.params, self._task, "own models", self._lanes, self._watch)
-
-    def state(self) -> State:
-        """Return the scores of local models that were computed so far."""
-        return {
-            f"{kind}.{name}": torch.from_numpy(values)
-            for kind, scores in self._solo.items()
-            for name, values in scores.items()
-        }
-
-    def restore(self, state: State) -> None:
-        """Restore what `state` returned."""
-        self._solo, self._bound = {}, {}
-        for name, values in state.items():
-            kind, _, score = name.partition(".")
-            self._solo.setdefault(kind, {})[score] = values.numpy()

@@ -83,12 +83,17 @@ def rounds_left(
             saved = time.monotonic()
     simulation.finish()
     save(finished=True)
+    _check_clients(simulation)
+    if simulation.state.version < rounds:
+        _record_early_end(simulation, folder, spent)
+
+
+def _check_clients(simulation: Simulation) -> None:
+    """Warn if too few clients took part; see `check_participation`."""
     experiment = simulation.experiment
     masking: Masking | None = getattr(experiment.algorithm.aggregation, "masking", None)
     least = None if masking is None else masking.min_clients
     check_participation(simulation.history, experiment.population.availability, least)
-    if simulation.state.version < rounds:
-        _record_early_end(simulation, folder, spent)
 
 
 def _record_early_end(simulation: Simulation, folder: Path | None, spent: str | None) -> None:
