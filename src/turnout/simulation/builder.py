@@ -23,9 +23,10 @@ from turnout.record.client_memory import ClientMemory
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.drivers import Driver, InStep, in_virtual_time
 from turnout.simulation.message_sizes import MessageSizes
-from turnout.simulation.metrics import Judge, PresentModels
+from turnout.simulation.metrics import Judge
 from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.opt_in import CandidatePool, OptIn
+from turnout.simulation.present_models import PresentModels
 from turnout.simulation.virtual_time import at_random
 from turnout.simulation.workspace import Workspace
 

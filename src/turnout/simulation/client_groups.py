@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import torch
 
 from turnout.base import Local
 from turnout.base.tuning import tuned
-from turnout.configuration import Configuration
 from turnout.core.types import Task
+from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 from turnout.data.transforms import Transform
 from turnout.engine.cohort import Clients
@@ -108,20 +107,12 @@ class ClientGroup:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def group_of_kind(experiment: Configuration, workspace: Workspace) -> Callable[[str], ClientGroup | None]:
-    """Return a function of ``"seen"``, clients that train, or ``"unseen"``, clients that never do: their group, or None."""
-    data, on_device = experiment.data, workspace.data
-    shards: dict[str, tuple[Shards | None, Shards | None]] = {"seen": (data.train, data.client_test)}
-    if experiment.algorithm.personal is None:  # clients that never train have no personal part
-        shards["unseen"] = (data.unseen_train, data.unseen_test)
-
-    @cache
-    def group(kind: str) -> ClientGroup | None:
-        train, test = shards.get(kind, (None, None))
-        if train is None or not train.num_clients:
-            return None
-        test = None if test is None else on_device(test)
-        first = 0 if kind == "seen" else data.num_clients
-        return ClientGroup(on_device(train), test, workspace.objective, on_device.transforms, first)
-
-    return group
+def client_group(kind: str, data: FederatedData, workspace: Workspace) -> ClientGroup | None:
+    """Return the clients that train (``"seen"``), or those that never do (``"unseen"``); None if there are none."""
+    seen, on_device = kind == "seen", workspace.data
+    train, test = (data.train, data.client_test) if seen else (data.unseen_train, data.unseen_test)
+    if train is None or not train.num_clients:
+        return None
+    test = None if test is None else on_device(test)
+    first = 0 if seen else data.num_clients
+    return ClientGroup(on_device(train), test, workspace.objective, on_device.transforms, first)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turnout.base import KnownInAdvance, Personalization
+from turnout.base import KnownInAdvance
 from turnout.base.algorithm import Algorithm
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError, TurnoutError
@@ -25,11 +25,11 @@ from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, th
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import METRICS, Metric, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
-from turnout.record.client_memory import ClientMemory
 from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
 from turnout.record.tables import build
-from turnout.simulation.client_groups import ClientGroup
+from turnout.simulation.client_groups import ClientGroup, client_group
 from turnout.simulation.newcomers import Newcomers, unseen_figures
+from turnout.simulation.present_models import PresentModels
 from turnout.simulation.workspace import Workspace
 
 _SECONDS = 1.0  # between two reports of the progress of an evaluation
@@ -172,12 +172,7 @@ class Judge:
 
     def _unseen(self, data: FederatedData, algorithm: Algorithm) -> ClientGroup | None:
         """Return the unseen clients if they fit personal parts; None if there are none."""
-        if algorithm.personal is None or data.unseen_train is None or not data.unseen_train.num_clients:
-            return None
-        on_device = self._workspace.data
-        test = None if data.unseen_test is None else on_device(data.unseen_test)
-        transforms = on_device.transforms
-        return ClientGroup(on_device(data.unseen_train), test, self._workspace.objective, transforms, data.num_clients)
+        return None if algorithm.personal is None else client_group("unseen", data, self._workspace)
 
     def _fitted(self, group: ClientGroup, algorithm: Algorithm, present: Task) -> dict[str, float]:
         """Return the scores of a group of clients that fit personal parts to their data."""
@@ -261,27 +256,3 @@ def client_weights(algorithm: Algorithm, state: ServerState, federation: Federat
             return None
         weights = weights * piece.client_weights(state.version, state.slots[f"weighting.{i}"], federation)
     return weights
-
-
-class PresentModels:
-    """The server's model, with the personal parameters of each client.
-
-    Args:
-        params: the shared parameters, ``[P_u]``; replaced after every step.
-        memory: holds the personal parameters.
-        personal: the personalization; None if all parameters are shared.
-    """
-
-    def __init__(self, params: torch.Tensor, memory: ClientMemory, personal: Personalization | None) -> None:
-        self.params, self.personal, self._memory = params, personal, memory
-
-    def serving(self, ids: np.ndarray) -> torch.Tensor:
-        """Return the model with which each client predicts, ``[B, P]``."""
-        if self.personal is None:
-            return self.params.expand(len(ids), -1)
-        return self.personal.serving(self.params, self._memory.gather(ids))
-
-    def trained(self, ids: np.ndarray) -> torch.Tensor:
-        """Return the model that each client would train, ``[B, P]``."""
-        params = self.params if self.personal is None else self.personal.join(self.params, self._memory.gather(ids))
-        return params.expand(len(ids), -1)

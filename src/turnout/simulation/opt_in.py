@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from turnout.evaluation.appeal import appeal_figures, content
 from turnout.population.availability import BoundAvailability
 from turnout.population.behavior.opting import Pool
 from turnout.population.requirement import BoundRequirement, WarmUp
-from turnout.simulation.client_groups import ClientGroup, ClientScores, group_of_kind
+from turnout.simulation.client_groups import ClientGroup, ClientScores, client_group
 from turnout.simulation.client_requirements import Requirements
-from turnout.simulation.metrics import Judge, PresentModels, trying
+from turnout.simulation.metrics import Judge, trying
+from turnout.simulation.present_models import PresentModels
 from turnout.simulation.workspace import Workspace
 
 
@@ -45,7 +47,11 @@ class OptIn:
         data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
         self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
         self._workspace, self._models, self._judge = workspace, models, judge
-        self._group, initial = group_of_kind(experiment, workspace), workspace.objective.initial
+        kinds = (
+            ("seen",) if algorithm.personal else ("seen", "unseen")
+        )  # clients that never train have no personal part
+        self._group = cache(lambda kind: client_group(kind, data, workspace) if kind in kinds else None)
+        initial = workspace.objective.initial
         self._present = Task(initial, 0, experiment.seed)
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None

@@ -21,8 +21,9 @@ from turnout.simulation.dispatch import SimulatedClients, Steps
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import InStep
 from turnout.simulation.lockstep import together
-from turnout.simulation.metrics import PresentModels, client_weights
+from turnout.simulation.metrics import client_weights
 from turnout.simulation.opt_in import CandidatePool
+from turnout.simulation.present_models import PresentModels
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.work_times import round_seconds
 from turnout.simulation.workspace import workspace_of
