@@ -76,7 +76,7 @@ def front() -> list[Path]:
 
     The second picture has the same panels in two rows, for phones.
     """
-    from turnout.cli.runs import saved
+    from turnout.cli.run_plan import saved
     from turnout.cli.settings import Settings
     from turnout.comparison.folders import load_records, run_folders
     from turnout.reporting.style import new_figure

@@ -65,7 +65,7 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     if "HuggingFace(" in text:
         for package in ("transformers", "peft"):
             pytest.importorskip(package, reason="an extra of 170 MB: pip install '.[transformers]'")
-    monkeypatch.setattr("turnout.comparison.compare.num_processors", lambda: 1)  # no processes of its own
+    monkeypatch.setattr("turnout.comparison.planned.num_processors", lambda: 1)  # no processes of its own
     names = {"__name__": f"docs_{page.stem}"}
     monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))  # where dataclasses look up names
     if "savefig(" in text or ".svg" in text:

@@ -23,7 +23,7 @@ from rich.console import Console
 import turnout
 from turnout import sweep
 from turnout.cli.settings import Settings
-from turnout.comparison import processes
+from turnout.comparison import planned, processes
 from turnout.comparison.checks import check_experiments, columns_of
 from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.display import display
@@ -155,7 +155,7 @@ def test_parallel_runs_times_threads_fit_the_processors(
     module = import_module("turnout.comparison.compare")  # the package has a function of this name
     seen: list[tuple[int, int]] = []
 
-    monkeypatch.setattr(module, "num_processors", lambda: 5)
+    monkeypatch.setattr(planned, "num_processors", lambda: 5)
     monkeypatch.setattr(module, "Processes", lambda processes, resources: seen.append((processes, resources.threads)))
     monkeypatch.setattr(module, "perform_in", lambda *_: None)
     monkeypatch.setattr(module, "perform_in_sequence", lambda _, resources, *__: seen.append((1, resources.threads)))

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 
 from turnout.cli.options import without
-from turnout.cli.runs import Plan, about
+from turnout.cli.run_plan import Plan, about
 from turnout.core.device import memory_budget
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation

@@ -16,7 +16,8 @@ from turnout.cli import user_code
 from turnout.cli.console import console, say, show
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import Table
-from turnout.cli.runs import save, saved, warn_of_dropped
+from turnout.cli.run_plan import save, saved
+from turnout.cli.runs import warn_of_dropped
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.comparison.folders import OtherRuns, is_finished, load_record

@@ -15,7 +15,8 @@ from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
 from turnout.cli.points import BEST, best_comparison, settings_of
 from turnout.cli.print_config import sweep_file_of
-from turnout.cli.runs import Plan, introduce, perform, performing, warn_of_dropped, write_page, write_tables
+from turnout.cli.run_plan import Plan
+from turnout.cli.runs import introduce, perform, performing, warn_of_dropped, write_page, write_tables
 from turnout.cli.runs_options import SweepOptions
 from turnout.cli.sections import as_table
 from turnout.cli.variants import Layers, seeds_of

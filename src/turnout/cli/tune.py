@@ -12,7 +12,7 @@ from turnout.cli.console import say, show
 from turnout.cli.names import ALGORITHMS
 from turnout.cli.options import options_of
 from turnout.cli.print_config import completed, file_of, toml
-from turnout.cli.runs import Plan
+from turnout.cli.run_plan import Plan
 from turnout.cli.settings import Settings
 from turnout.cli.user_code import member
 from turnout.cli.variants import Layers

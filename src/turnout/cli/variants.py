@@ -19,7 +19,7 @@ from turnout.cli import defaults, user_code
 from turnout.cli.options import Table, only, without
 from turnout.cli.sections import KEYS
 from turnout.cli.settings import Settings
-from turnout.comparison.compare import MOST_SEEDS
+from turnout.comparison.planned import MOST_SEEDS
 from turnout.core.checks import ConfigurationError, refuse
 
 _PARTS = ("local", "selection", "aggregation", "server", "also")

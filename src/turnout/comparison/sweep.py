@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from turnout.comparison.checks import check_experiments
-from turnout.comparison.compare import check_runs, first_of, perform_all, runs_of
+from turnout.comparison.compare import perform_all
+from turnout.comparison.planned import check_runs, first_of, runs_of
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Sampler, Study, corners, space_of

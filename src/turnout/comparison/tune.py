@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from turnout.comparison.compare import RunsFailed, numbers_of, perform_all
+from turnout.comparison.compare import RunsFailed, perform_all
 from turnout.comparison.folders import run_folder
+from turnout.comparison.planned import numbers_of
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.tuning import Outcome, Search, Trial, Tuned
 from turnout.comparison.update import Listener

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.protocol.secure.local import secure_sum
-from turnout.protocol.secure.masked_sum import MaskedVectors
+from turnout.protocol.secure.masked_vectors import MaskedVectors
 from turnout.protocol.secure.masker import VectorMasker
 
 LENGTH = 4

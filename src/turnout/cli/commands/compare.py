@@ -58,6 +58,7 @@ def compare(options: CompareOptions) -> None:
     from turnout.cli.console import show
     from turnout.cli.dry_run import planned_of_all
     from turnout.cli.print_config import file_of, toml
+    from turnout.cli.run_plan import Plan
     from turnout.cli.variants import seeds_of
 
     whole, settings = planned(options.names or [], options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy))
@@ -67,7 +68,7 @@ def compare(options: CompareOptions) -> None:
     first, config = next(iter(settings.values())), options.config
     kind = "compare" if options.tune is None else "tuned"
     target = options.folder or Path("runs") / (config.stem if config else f"{kind}-{first.table['data']['name']}")
-    plan = runs.Plan(settings, seeds_of(3 if whole.seeds is None else whole.seeds), target)
+    plan = Plan(settings, seeds_of(3 if whole.seeds is None else whole.seeds), target)
     if options.dry_run:
         show(planned_of_all(plan, "algorithm"))
         return
@@ -79,7 +80,7 @@ def compare(options: CompareOptions) -> None:
 
     tuned = {}
     # A search chooses settings that the folder may have already, so only the names of runs are compared before it.
-    fits = runs.Plan.check_folder if options.tune is None else runs.Plan.check_order
+    fits = Plan.check_folder if options.tune is None else Plan.check_order
     plan = plan.placed(fits, numbered=options.folder is None)
     target = plan.folder
     if options.tune is not None:

@@ -189,7 +189,7 @@ def _data(folders: list[Path], code: Sequence[Path]) -> FederatedData | None:
         folders: folders of runs.
         code: trusted files that their settings may name.
     """
-    from turnout.cli.runs import saved
+    from turnout.cli.run_plan import saved
     from turnout.cli.settings import Settings
     from turnout.comparison.folders import run_folders
 

@@ -16,7 +16,8 @@ from turnout.core.types import Federation, Report, ServerState
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
-from turnout.protocol.secure.masked_sum import MaskedSum, form_of
+from turnout.protocol.secure.masked_sum import MaskedSum
+from turnout.protocol.secure.masked_vectors import form_of
 from turnout.protocol.secure.masker import Masker
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word

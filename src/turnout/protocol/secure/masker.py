@@ -15,7 +15,7 @@ from turnout.core.types import Report, State
 from turnout.protocol.secure.attendance import threshold_of
 from turnout.protocol.secure.client import SecureClient
 from turnout.protocol.secure.evidence import EVIDENCE_BYTES
-from turnout.protocol.secure.masked_sum import CODES
+from turnout.protocol.secure.masked_vectors import CODES
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, ProtocolError, Request
 

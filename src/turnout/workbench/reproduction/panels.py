@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.cli.layers import refuse_keys
-from turnout.cli.runs import Plan
+from turnout.cli.run_plan import Plan
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.folders import save_order
 from turnout.comparison.run import Run

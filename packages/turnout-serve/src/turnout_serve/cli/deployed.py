@@ -13,7 +13,7 @@ import torch
 from turnout.cli import layers, user_code
 from turnout.cli.options import Table, convert, only, without
 from turnout.cli.run import one_algorithm
-from turnout.cli.runs import saved
+from turnout.cli.run_plan import saved
 from turnout.cli.sections import OF_DECLARED, SECTIONS
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, ConfigurationError

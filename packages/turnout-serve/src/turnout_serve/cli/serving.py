@@ -17,7 +17,7 @@ from turnout.base import Algorithm
 from turnout.cli.console import say, show
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import without
-from turnout.cli.runs import save
+from turnout.cli.run_plan import save
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, Diverged, counted
 from turnout.experiment import Experiment

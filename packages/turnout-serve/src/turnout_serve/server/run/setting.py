@@ -19,7 +19,7 @@ from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
 from turnout.protocol.pace import Pace, Phase
-from turnout.protocol.secure.masked_sum import form_of, form_of_keys
+from turnout.protocol.secure.masked_vectors import form_of, form_of_keys
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
 from turnout.record.trained import Trained
 from turnout_serve.server.run.deployable import within_delta

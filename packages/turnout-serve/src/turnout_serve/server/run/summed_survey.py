@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout.core.types import State
 from turnout.evaluation.queries import Question
-from turnout.protocol.secure.masked_sum import MaskedVectors
+from turnout.protocol.secure.masked_vectors import MaskedVectors
 from turnout.protocol.secure.overlap import apart, as_bits
 from turnout.protocol.survey import FIRST_TASK, SurveyRequest
 from turnout_serve.server.run.setting import RunSetting
