@@ -58,7 +58,7 @@ def test_client_keeps_at_least_one_training_example() -> None:
 
 
 def test_fractions_out_of_range_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"validation_fraction: got 1.0, needed a share, 0 <= value < 1"):
+    with pytest.raises(ConfigurationError, match=r"validation_fraction: got 1.0, needed a number >= 0 and < 1"):
         split(1.0)
 
 

@@ -62,7 +62,7 @@ def test_jain_index_is_scale_invariant(values, unit):
 
 
 def test_invalid_arguments_raise():
-    with pytest.raises(ConfigurationError, match="fraction: got 0, needed a share of the clients"):
+    with pytest.raises(ConfigurationError, match="fraction: got 0, needed a number > 0 and <= 1"):
         worst([0.5], fraction=0)
     with pytest.raises(ConfigurationError, match=r"values: got -0.5, needed finite numbers >= 0. Use spread"):
         jain([0.2, -0.5])

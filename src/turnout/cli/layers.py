@@ -22,6 +22,9 @@ _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)"
 _OWN = re.compile(r"(?!also\.)[^=]*?\.py:(\w+)\.(.+)")
 """Matches a setting of an algorithm in a file, ``FILE.py:NAME.SETTING``."""
 
+VALIDATION = ("validation_fraction", "validation_clients")
+"""The options of data that hold out validation examples."""
+
 _DEEPEST, _MOST_VALUES = 20, 1_000_000
 """The greatest depth of nested settings, and the largest number of values at one level."""
 _SHOWN = 80  # characters of a malformed value
@@ -46,6 +49,11 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 def data_of(layers: Iterable[Mapping[str, Any]]) -> Table:
     """Return the section ``data`` of merged layers."""
     return reduce(merge, (as_table("data", layer.get("data", {})) for layer in layers), {})
+
+
+def is_validated(data: Mapping[str, Any]) -> bool:
+    """Return whether the section ``data`` of settings holds out validation examples."""
+    return any(data.get(name) for name in VALIDATION)
 
 
 def refuse_keys(layers: Collection[Mapping[str, Any]], what: str, instead: Mapping[str, str]) -> None:

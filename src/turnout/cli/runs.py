@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import typer
@@ -119,9 +118,7 @@ def warn_of_dropped(records: Iterable[RunRecord]) -> None:
 def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
     """Write text files to the folder of all runs, when no other worker does."""
     with lock.locked(folder, patience=lock.PATIENCE):
-        storage.replace_files(
-            {folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
-        )
+        storage.replace_files({folder / name: storage.text_writer(text) for name, text in texts.items()})
     typer.echo(f"runs and tables: {folder}")
 
 

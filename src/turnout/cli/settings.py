@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,6 +18,7 @@ from turnout.cli.layers import data_of, merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, SOURCES
 from turnout.cli.options import Table, arguments, build, only, options_of, unknown_option, without
 from turnout.cli.sections import chosen, local_of, piece_of, tidy
+from turnout.comparison.folders import check_name
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.random import stream
 from turnout.data.federated import FederatedData
@@ -107,8 +107,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise an error for invalid settings, as far as they can be checked without the data."""
-        if not isinstance(self.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
-            raise refuse("name", given=self.name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
+        check_name(self.name)
         self.numbers()
         self.algorithm()
         self.population()

@@ -69,7 +69,7 @@ class SweepPlan:
         if held_out := options.metric is None and not _mentions_validation(under, axes):
             under.insert(0, {"data": {"validation_fraction": 0.1}})  # so that test examples do not choose
         whole = Layers.of(under)
-        measure = measure_of(options.metric, whole.to_accuracy, is_validated(under))
+        measure = measure_of(options.metric, whole.to_accuracy, layers.is_validated(layers.data_of(under)))
         return cls(
             options,
             under,
@@ -149,7 +149,7 @@ class SweepPlan:
         conclude(result, folder, self.options.report)
         text = best_comparison(result, self.under[self.held_out :], self.options.algorithm, self.seeds)
         path = folder / BEST
-        storage.replace_files({path: lambda part: part.write_text(text, "utf-8")})
+        storage.replace_files({path: storage.text_writer(text)})
         say(f"compare the best on other seeds: turnout compare --config {path}")
 
 
@@ -208,19 +208,10 @@ def _values(text: str) -> list[str]:
     return [value.strip() for value in values if value.strip()]
 
 
-_VALIDATION = ("validation_fraction", "validation_clients")
-
-
 def _mentions_validation(under: Sequence[Table], axes: Iterable[str]) -> bool:
     """Return whether settings or axes specify validation examples, or none."""
     tables = [as_table("data", layer.get("data", {})) for layer in under]
-    return any(name in table or f"data.{name}" in axes for table in tables for name in _VALIDATION)
-
-
-def is_validated(under: Sequence[Table]) -> bool:
-    """Return whether settings hold out validation examples."""
-    data = layers.data_of(under)
-    return any(data.get(name) for name in _VALIDATION)
+    return any(name in table or f"data.{name}" in axes for table in tables for name in layers.VALIDATION)
 
 
 def conclude(result: Sweep, folder: Path, report: bool) -> None:

@@ -21,7 +21,7 @@ from turnout.comparison.tune import FILE as CHOICES
 from turnout.comparison.tune import Tune
 from turnout.comparison.tuning import Tuned
 from turnout.comparison.update import Listener
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, is_finite
 from turnout.experiment import Experiment
 from turnout.record import storage
 from turnout.record.contents import damaged
@@ -62,7 +62,7 @@ class Candidate:
         """
         table = self.settings.table
         recipe = member(ALGORITHMS, table["algorithm"]["name"], "algorithm")
-        options = {**_defaults(recipe), **table["algorithm"]}
+        options = {name: option.default for name, option in options_of(recipe).items()} | table["algorithm"]
         named = {"local.lr": completed(table)["local"].get("lr")} if "local" in options else {}
         step = next((name for name in STEPS if _is_positive(options.get(name))), None)
         named |= {f"algorithm.{step}": options[step]} if step else {}
@@ -80,8 +80,7 @@ class Candidate:
 
 def held_out(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a layer that holds out a fifth of each client's examples for the search, unless data hold out others."""
-    is_validated = any(data.get(name) for name in ("validation_fraction", "validation_clients"))
-    return {} if is_validated else {"data": {"validation_fraction": 0.2}}
+    return {} if layers.is_validated(data) else {"data": {"validation_fraction": 0.2}}
 
 
 def tuned_plan(
@@ -108,7 +107,7 @@ def tell(plan: Plan, tuned: Mapping[str, Tuned], whole: Layers) -> None:
             style="yellow")  # fmt: skip
     text = toml(file_of(plan.settings, replace(whole, seeds=plan.seeds)))
     path = plan.folder / FILE
-    storage.replace_files({path: lambda part: part.write_text(text, "utf-8")})
+    storage.replace_files({path: storage.text_writer(text)})
     say(f"without the search: turnout compare --config {path}")
 
 
@@ -157,10 +156,5 @@ def _layers(values: Mapping[str, float]) -> list[dict[str, Any]]:
     return [layers.nested(axis.split("."), value) for axis, value in values.items()]
 
 
-def _defaults(recipe: Any) -> dict[str, Any]:
-    """Return the defaults of the options of a recipe."""
-    return {name: option.default for name, option in options_of(recipe).items()}
-
-
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return is_finite(value) and value > 0

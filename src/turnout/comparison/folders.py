@@ -5,13 +5,14 @@ PyTorch is imported only by functions that compare an experiment or load a recor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
-from turnout.core.checks import CheckpointError, DataError, counted
+from turnout.core.checks import CheckpointError, DataError, counted, refuse
 from turnout.core.display import printable
 from turnout.record import checkpoint, lock, saved, stopped, storage
 from turnout.record.contents import Contents, RunConfig
@@ -38,6 +39,12 @@ class _Order(Contents):
     """``comparison.json``: the folders of the runs of a comparison, in its order, none of them outside of its folder."""
 
     runs: tuple[Annotated[str, AfterValidator(_check_below)], ...] = ()
+
+
+def check_name(name: object) -> None:
+    """Check the name of a run, which is that of a folder."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
 
 
 def run_folder(folder: Path, name: str, seed: int) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 import cloudpickle
 
 from turnout.comparison.executors import check_jobs
-from turnout.comparison.folders import run_folder
+from turnout.comparison.folders import check_name, run_folder
 from turnout.comparison.run import Resources, Run
 from turnout.core.checks import ConfigurationError, check_seed, count, refuse
 from turnout.core.device import check_gpus
@@ -78,8 +77,7 @@ def runs_of(
                 needed="a function of the seed that makes an experiment",
                 instead="Write lambda seed: replace(experiment, seed=seed)",
             )
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-            raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
+        check_name(name)
         check_path(run_folder(folder, name, numbers[0]))
     _check_folders(experiments)
     return [

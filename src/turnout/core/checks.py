@@ -194,17 +194,17 @@ def check_seed(seed: int) -> None:
 
 def probability(name: str, value: float) -> None:
     """Check that a number is in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+    if not is_finite(value) or not 0 <= value <= 1:
         raise refuse(name, given=value, needed="a probability, 0 <= value <= 1")
 
 
-def decay(name: str, value: float) -> None:
-    """Check that a number, such as the decay of a moving average, lies in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+def below_one(name: str, value: float) -> None:
+    """Check that a number lies in [0, 1), such as the decay of a moving average, or a part of the examples."""
+    if not is_finite(value) or not 0 <= value < 1:
         raise refuse(name, given=value, needed="a number >= 0 and < 1")
 
 
 def share(name: str, value: float) -> None:
     """Check that a number lies in (0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+    if not is_finite(value) or not 0 < value <= 1:
         raise refuse(name, given=value, needed="a number > 0 and <= 1")

@@ -20,7 +20,7 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from turnout.core.checks import count, decay, known_name, not_negative, positive, probability, share
+from turnout.core.checks import below_one, count, known_name, not_negative, positive, probability, share
 from turnout.core.earlier_names import present
 
 Count = Annotated[int, count]
@@ -38,7 +38,7 @@ NotNegative = Annotated[float, not_negative]
 Probability = Annotated[float, probability]
 """A number in [0, 1]."""
 
-Decay = Annotated[float, decay]
+Decay = Annotated[float, below_one]
 """A number in [0, 1)."""
 
 Share = Annotated[float, share]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, check_seed, count, known_name, probability, refuse
+from turnout.core.checks import ConfigurationError, below_one, check_seed, count, known_name, probability, refuse
 from turnout.core.other_names import explains_arguments
 from turnout.core.random import generator
 from turnout.data.columns import Columns
@@ -156,7 +156,7 @@ def _check_options(
 ) -> None:
     """Check the numbers of clients that never train, the shares of clients' examples, and that labels can be flipped."""
     for name, share in shares.items():
-        _check_share(name, share)
+        below_one(name, share)
     for name, number in others.items():
         count(f"{name}_clients", number, least=0)
     if others["validation"] and shares["validation_fraction"]:
@@ -184,12 +184,6 @@ def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients:
             "leave one of them out"
         )
     return 0.0
-
-
-def _check_share(name: str, value: float) -> None:
-    """Check that a share is a number with 0 <= share < 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
-        raise refuse(name, given=value, needed="a share, 0 <= value < 1")
 
 
 def _partition(source: Examples, partition: Partition | None) -> Partition:
@@ -223,7 +217,7 @@ def _draw_test(source: Examples, test_fraction: float | None, seed: int) -> tupl
             raise refuse("test_fraction", given=test_fraction, needed=needed, instead=instead)
         return np.arange(n), np.empty(0, dtype=np.int64)
     fraction = 0.2 if test_fraction is None else test_fraction
-    _check_share("test_fraction", fraction)
+    below_one("test_fraction", fraction)
     one_each = source.num_classes is not None and source.y.dim() == 1
     classes = source.y.numpy(force=True) if one_each else np.zeros(n)
     order = np.lexsort((generator("pooled test", seed).random(n), classes))

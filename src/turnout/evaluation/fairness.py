@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, refuse, share
 
 
 def worst(values: Any, fraction: float = 0.1) -> float:
@@ -25,8 +25,7 @@ def worst(values: Any, fraction: float = 0.1) -> float:
         >>> worst([0.5, 0.9, 0.7, 0.8], fraction=0.5)
         0.6
     """
-    if not 0.0 < fraction <= 1.0:
-        raise refuse("fraction", given=fraction, needed="a share of the clients, 0 < fraction <= 1")
+    share("fraction", fraction)
     known = _known(values)
     # 0.07 * 100 is slightly more than 7 in floating point, and must not become 8 clients.
     number = math.ceil(fraction * len(known) - 1e-9)

@@ -162,7 +162,11 @@ def read_json(path: Path, instead: str, form: type[contents.Contents] | None = N
 
 def json_writer(value: Any) -> Write:
     """Return a function that writes a value as JSON."""
-    text = json.dumps(value, indent=2)
+    return text_writer(json.dumps(value, indent=2))
+
+
+def text_writer(text: str) -> Write:
+    """Return a function that writes a text."""
     return lambda path: path.write_text(text, encoding="utf-8")
 
 

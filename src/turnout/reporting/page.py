@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.core.checks import DataError, refuse
 from turnout.core.extras import imported
-from turnout.record.storage import replace_files
+from turnout.record.storage import replace_files, text_writer
 from turnout.reporting.style import SIZE
 from turnout.reporting.svg import to_svg
 
@@ -98,5 +98,5 @@ def write_page(path: str | Path, page: str) -> Path:
         CheckpointError: if it cannot be written.
     """
     path = Path(path)
-    replace_files({path: lambda part: part.write_text(page, encoding="utf-8")})
+    replace_files({path: text_writer(page)})
     return path

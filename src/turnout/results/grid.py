@@ -75,7 +75,8 @@ class Sweep:
         return list(chain.from_iterable(self.records.values()))
 
     def __repr__(self) -> str:
-        return f"Sweep({counted(len(self.points), 'point')} over {' and '.join(self.axes)}, by {self.measure})"
+        points = counted(len(self.points), *(self.leading or ("point",)))
+        return f"{type(self).__name__}({points} over {' and '.join(self.axes)}, by {self.measure})"
 
     @cached_property
     def figures(self) -> dict[str, dict[int, float]]:
@@ -166,9 +167,6 @@ class Search(Sweep):
     failures: Mapping[str, str] = field(default_factory=dict)
 
     leading: ClassVar[tuple[str, ...]] = ("trial",)
-
-    def __repr__(self) -> str:
-        return f"Search({counted(len(self.points), 'trial')} over {' and '.join(self.axes)}, by {self.measure})"
 
     @property
     def shown(self) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, is_finite, refuse
 from turnout.record.schema import CHOOSING
 from turnout.results.names import name_of, scale_of
 from turnout.results.records import RunRecord, by_algorithm, has_column, recorded_columns
@@ -45,9 +45,8 @@ def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
 
 def check_accuracy(accuracy: Any, name: str = "to_accuracy") -> None:
     """Raise an error for a value that is not an accuracy, 0 < accuracy <= 1."""
-    a_number = isinstance(accuracy, int | float) and not isinstance(accuracy, bool)
-    if not a_number or not 0.0 < accuracy <= 1.0:
-        instead = f"Write {accuracy / 100:g} for {accuracy:g} %" if a_number and 1.0 < accuracy <= 100.0 else ""
+    if not is_finite(accuracy) or not 0.0 < accuracy <= 1.0:
+        instead = f"Write {accuracy / 100:g} for {accuracy:g} %" if is_finite(accuracy) and 1 < accuracy <= 100 else ""
         raise refuse(name, given=accuracy, needed="a share of the examples, 0 < accuracy <= 1", instead=instead)
 
 

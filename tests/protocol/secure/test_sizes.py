@@ -103,7 +103,7 @@ def test_few_clients_form_a_complete_graph():
         ConfigurationError, match=r"of 8 clients, 4 may collude .* and 4 may leave, and the 6 who must help"
     ):
         sizes(8, corrupt=0.5, dropout=0.5)
-    with pytest.raises(ConfigurationError, match=r"corrupt: got 1\.0, needed a share"):
+    with pytest.raises(ConfigurationError, match=r"corrupt: got 1\.0, needed a number >= 0 and < 1"):
         sizes(8, corrupt=1.0, dropout=0.5)
     with pytest.raises(ConfigurationError, match="num_clients: got 2"):
         sizes(2, corrupt=0.0, dropout=0.0)

@@ -118,7 +118,7 @@ def table(options: TableOptions) -> None:
         turnout table runs/demo --format latex --columns test_accuracy,client_test_worst --output results.tex
         turnout table slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2 --format csv
     """
-    from turnout.record.storage import replace_files
+    from turnout.record.storage import replace_files, text_writer
 
     known_name("format", options.format, ("latex", "csv", "markdown", "html"))
     known_name("spread", options.spread, ("std", "interval"))
@@ -126,7 +126,7 @@ def table(options: TableOptions) -> None:
     if options.output is None:
         typer.echo(printable(text, len(text)), nl=False)
     else:
-        replace_files({options.output: lambda part: part.write_text(text, encoding="utf-8") and None})
+        replace_files({options.output: text_writer(text)})
         typer.echo(f"table: {options.output}")
 
 

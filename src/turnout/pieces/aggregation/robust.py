@@ -9,7 +9,7 @@ import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.base.selection import reads_data
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, is_finite, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.mixing import Mixing
@@ -86,9 +86,8 @@ class Robust(Aggregation):
     mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
-        value = self.fraction
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 0.5:
-            raise refuse("fraction", given=value, needed="a number >= 0 and < 0.5")
+        if not is_finite(self.fraction) or not 0 <= self.fraction < 0.5:
+            raise refuse("fraction", given=self.fraction, needed="a number >= 0 and < 0.5")
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for algorithms that one Byzantine client influences outside of the aggregated updates."""

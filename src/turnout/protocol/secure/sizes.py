@@ -6,7 +6,7 @@ import math
 from math import ceil, comb, floor
 from typing import NamedTuple
 
-from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.checks import ConfigurationError, below_one, count
 
 
 class Sizes(NamedTuple):
@@ -53,9 +53,8 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
     overhead", CCS 2020, section 3; the bounds are union bounds for the graph of `turnout.protocol.secure.graph`.
     """
     count("num_clients", num_clients, least=3)
-    for name, share in (("corrupt", corrupt), ("dropout", dropout)):
-        if not 0.0 <= share < 1.0:
-            raise refuse(name, given=share, needed="a share of the clients, 0 <= share < 1")
+    below_one("corrupt", corrupt)
+    below_one("dropout", dropout)
     bad, gone = floor(corrupt * num_clients), ceil(dropout * num_clients)
     for degree in range(2, num_clients - 1, 2):
         threshold = _above_half(degree, _surely_fewer(num_clients, bad, degree, security))

@@ -167,7 +167,7 @@ def note(folder: Path, source: str | None, experiment: Experiment, settings: Set
     elif source is not None:
         file, _, name = source.rpartition(":")
         text = f"{Path(file).resolve()}:{name}\n"
-        storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
+        storage.save(folder, {"experiment.txt": storage.text_writer(text)})
 
 
 def note_start(folder: Path, step: int) -> None:
