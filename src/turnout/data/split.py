@@ -104,12 +104,13 @@ def split_source(
     shards = own_examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
     shards |= official_tests(source, clients, client_test_fraction)
     shards, preparation = _prepared(raw.prepare, shards)
+    described: dict[str, Any] = {"preparation": preparation.plain()} if isinstance(preparation, Preparation) else {}
     return FederatedData(
         name=source.name,
         num_classes=source.num_classes,
         transforms=tuple(source.transforms),
         client_names=_names(source, natural, clients.training),
-        recipe=_recipe(source, partition, options, clients, later) | _described(preparation),
+        recipe=_recipe(source, partition, options, clients, later) | described,
         preparation=preparation,
         **shards,
     )
@@ -125,11 +126,6 @@ def _prepared(
     x = prepare(rows)
     fitted = prepare.fitted(rows) if isinstance(prepare, Columns | Transformed) else None
     return {name: replace(numbered, x=x[numbered.x[:, 0]]) for name, numbered in shards.items()}, fitted
-
-
-def _described(preparation: Preparation | FittedTransform | None) -> dict[str, Any]:
-    """Return what was fitted to the training rows, where plain values describe it."""
-    return {"preparation": preparation.plain()} if isinstance(preparation, Preparation) else {}
 
 
 def _recipe(
