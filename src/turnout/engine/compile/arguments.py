@@ -55,11 +55,6 @@ class Signature:
         return tensors_of(copies)
 
 
-def on_gpu(arguments: Iterable[torch.Tensor | None]) -> bool:
-    """Return whether an argument is on a GPU."""
-    return any(a is not None and a.device.type == "cuda" for a in arguments)
-
-
 def tensors_of(arguments: Iterable[torch.Tensor | None]) -> list[torch.Tensor]:
     """Return the arguments that are tensors."""
     return [a for a in arguments if a is not None]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from turnout.engine.compile.arguments import Signature, on_gpu, row_of, shape_of, single, tensors_of
+from turnout.engine.compile.arguments import Signature, row_of, shape_of, single, tensors_of
 from turnout.engine.compile.backends import usable
 from turnout.engine.compile.compare import agree, same_bits
 from turnout.engine.compile.passes import trace
@@ -20,8 +20,7 @@ from turnout.engine.threads import ClientThreads
 
 LOG = logging.getLogger(__name__)
 
-_CALLS = 20  # calls with a shape before it is traced; with a small model, a few times as many take as long as tracing
-_CALLS_ON_GPU = 8  # the same on a GPU, where a call takes longer because the host starts each of its operations
+_CALLS = 8  # calls with a shape before it is traced; with a small model, about as many take as long as tracing
 _TRIALS = 2  # calls in which a trace is compared with its function before it replaces it
 _MOST = 64  # traced shapes of a function
 _LIGHT = 1 << 14  # bytes of frozen weights and buffers that a trace of a finished run may keep in memory
@@ -130,8 +129,7 @@ class Compiled:
         """Count a call in Python; after enough of them, trace the function for the next call."""
         calls = self._calls[key]
         self._calls[key] += 1
-        enough = calls >= _CALLS or (calls >= _CALLS_ON_GPU and on_gpu(arguments))
-        if not enough or key in self._tried or key in self._traced or self.refused is not None:
+        if calls < _CALLS or key in self._tried or key in self._traced or self.refused is not None:
             return
         if self._has_room(calls):
             self._tried.add(key)  # tracing is tried once
