@@ -116,9 +116,9 @@ class Driver:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
         self.applied = entry.number
         self.tasks.effects = effects = Effects(entry.time)
-        for stage in (self._dispatch, self._advance):
+        for stage in (lambda: self._dispatch(entry), self._advance):
             try:
-                stage(entry)
+                stage()
             except Exception as error:
                 if is_of_the_machine(error):
                     raise
@@ -128,7 +128,7 @@ class Driver:
                 effects.error = error
         return effects
 
-    def _advance(self, _: Entry) -> None:
+    def _advance(self) -> None:
         """Advance the run and the surveys until they wait for the next entry."""
         if self.run is not None:
             self.run.advance()

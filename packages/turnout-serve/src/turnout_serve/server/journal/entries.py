@@ -123,7 +123,7 @@ class Effects:
         time: time of the entry, in seconds of the server.
         assigned: clients that were given a training task.
         surveyed: clients that were given a task of an evaluation or query.
-        outcomes: outcomes of tasks that ended.
+        ended: outcomes of tasks that ended, by task.
         timers: timers that were set, ``(timer, time)``.
         excluded: clients that an administrator bans or removes, and that were present.
         leave_reason: the outcome of the tasks of a client that the entry makes absent.
@@ -133,11 +133,16 @@ class Effects:
     time: float = 0.0
     assigned: list[int] = field(default_factory=list)
     surveyed: list[int] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    ended: dict[int, Outcome] = field(default_factory=dict)
     timers: list[tuple[int, float]] = field(default_factory=list)
     excluded: list[int] = field(default_factory=list)
     leave_reason: str = "left"
     error: Exception | None = None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of tasks, in the order in which they ended."""
+        return list(self.ended.values())
 
     @property
     def ready(self) -> list[int]:

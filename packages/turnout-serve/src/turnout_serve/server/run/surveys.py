@@ -239,7 +239,7 @@ class Surveys:
             else:
                 opened.abandon()
                 self._close(opened)
-                self._book.effects.outcomes.clear()  # a restart has none, also in journals of earlier versions
+                self._book.effects.ended.clear()  # a restart has none, also in journals of earlier versions
 
     def unused(self) -> list[str]:
         """Return the digests of the messages of masked sums that are open."""

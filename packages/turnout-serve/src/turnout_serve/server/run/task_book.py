@@ -35,7 +35,8 @@ class TaskBook:
             self._of_client[client] = left
         else:
             self._of_client.pop(client, None)
-        self.effects.outcomes = [*(other for other in self.effects.outcomes if other.task != task), outcome]
+        self.effects.ended.pop(task, None)
+        self.effects.ended[task] = outcome
 
     def of_client(self, client: int) -> tuple[Assignment, ...]:
         """Return the tasks of a client in the order in which it does them.
