@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import turnout as to
+from turnout.core.other_names import ExplainsAttributes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 6)).astype(np.float32)
@@ -103,3 +104,37 @@ def test_errors_say_what_was_given_and_what_to_write(call: Callable[[], Any], gi
     message = mistake(call)
     assert given in message
     assert remedy in message
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: experiment().run().accuracy, "write result.history.final('test_accuracy')"),  # type: ignore[attr-defined]
+        (lambda: experiment().run().save("x"), "write result.export('model.safetensors'), or"),  # type: ignore[attr-defined]
+        (lambda: experiment().fit(), "'Experiment' object has no attribute 'fit': write experiment.run()"),  # type: ignore[attr-defined]
+        (lambda: experiment().foo, "'Experiment' object has no attribute 'foo'"),  # type: ignore[attr-defined]
+        (lambda: to.run, "module 'turnout' has no attribute 'run': write to.Experiment("),  # type: ignore[attr-defined]
+        (lambda: to.strategy, "write algorithm=to.fedavg()"),  # type: ignore[attr-defined]
+        (
+            lambda: experiment().run(5),
+            "folder: got 5, needed a path, or None. The experiment has the number of rounds: rounds=5",
+        ),  # type: ignore[arg-type]
+        (lambda: experiment().run(verbose=1), "did you mean 'progress'?"),  # type: ignore[call-arg]
+    ],
+)
+def test_first_guesses_at_attributes_and_arguments_of_run_say_what_to_write(
+    call: Callable[[], Any], remedy: str
+) -> None:
+    with pytest.raises((AttributeError, TypeError, to.ConfigurationError)) as caught:
+        call()
+    assert remedy in str(caught.value)
+
+
+def test_error_within_a_property_is_not_hidden() -> None:
+    class Broken(ExplainsAttributes):
+        @property
+        def value(self) -> int:
+            return self.missing  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="has no attribute 'missing'"):
+        print(Broken().value)

@@ -73,6 +73,10 @@ def _recipe(name: str) -> Any:
 
 def _hint(name: str) -> str:
     """Return which families have such a piece, ``: write turnout.weighting.Participation``; empty where none has."""
+    from turnout.core.other_names import in_place_of
+
+    if (instead := in_place_of("turnout", name)) is not None:
+        return f": write {instead}"
     homes = [home for home, path in _MODULES.items() if name in _names(import_module(path))]
     return f": write {' or '.join(f'turnout.{home}.{name}' for home in homes)}" if homes else ""
 

@@ -14,7 +14,8 @@ from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.base.algorithm import Algorithm
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
-from turnout.core.checks import CheckpointError, ConfigurationError, count
+from turnout.core.checks import CheckpointError, ConfigurationError, count, refuse
+from turnout.core.other_names import ExplainsAttributes, explains_arguments
 from turnout.core.signals import Flag
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
@@ -31,7 +32,7 @@ from turnout.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Experiment(Configuration):
+class Experiment(Configuration, ExplainsAttributes):
     """Everything that determines a result. The same experiment gives the same bits on the same machine and processes.
 
     Args:
@@ -85,6 +86,7 @@ class Experiment(Configuration):
         if self.statistics == "average":
             check_averages(self.algorithm, self.pace)
 
+    @explains_arguments
     def run(
         self,
         /,
@@ -117,6 +119,13 @@ class Experiment(Configuration):
         Warns:
             StepSizeWarning: for step sizes that the theorems on FedAvg-P and Scaffold-P do not cover.
         """
+        if not isinstance(folder, str | Path | None):
+            raise refuse(
+                "folder",
+                given=folder,
+                needed="a path, or None",
+                instead="The experiment has the number of rounds: rounds=5",
+            )
         watched = Callbacks(callbacks, *([Progress()] if progress else []))
         steps = self.steps(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watched)
         return together([steps])[0]

@@ -14,6 +14,7 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.core.display import html_table
+from turnout.core.other_names import ExplainsAttributes
 from turnout.data.preparation import FILE, Preparation
 from turnout.engine.adapters import add_offsets
 from turnout.export import usage
@@ -42,7 +43,7 @@ CONFIG = "config.json"
 """The file of a run folder that has the experiment as plain values."""
 
 
-class Result(Predicting, Scored):
+class Result(Predicting, Scored, ExplainsAttributes):
     """The result of a run: its model, the models of clients, and what was recorded.
 
     Args:

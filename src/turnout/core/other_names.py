@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, update_wrapper
 from inspect import Parameter, signature
 from types import FunctionType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from turnout.core.checks import nearest
 from turnout.core.earlier_names import present
@@ -61,6 +61,43 @@ _INSIDE = {
     "availability": "population=to.Population(availability=to.availability.Markov())",
 }
 """The text that says what to write where an argument is one of another argument's."""
+
+_ATTRIBUTES = {
+    "turnout": {
+        "to.Experiment(data, model, to.fedavg()).run()": ("run", "fit", "train", "simulate", "start_simulation"),
+        "algorithm=to.fedavg(), or another recipe of to.algorithms": ("strategy", "Strategy"),
+        "to.fedavg()": ("FedAvg",),
+    },
+    "Experiment": {"experiment.run()": ("fit", "train", "start")},
+    "Result": {
+        "result.history.final('test_accuracy')": ("accuracy", "test_accuracy"),
+        "result.summary()": ("loss", "metrics"),
+        "result.export('model.safetensors'), or experiment.run('runs/demo') to keep all tables": ("save",),
+        "result.state_dict()": ("params", "parameters", "weights"),
+    },
+}
+"""What to write for attributes that the module and classes do not have, by the names that are tried."""
+
+
+def in_place_of(owner: str, attribute: str) -> str | None:
+    """Return what to write in place of an attribute that a class or the module does not have; None where that is unknown.
+
+    >>> in_place_of("Experiment", "fit")
+    'experiment.run()'
+    """
+    return next((ours for ours, others in _ATTRIBUTES.get(owner, {}).items() if attribute in others), None)
+
+
+class ExplainsAttributes:
+    """Base class of classes whose errors say what to write instead of an attribute that they do not have."""
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if (instead := in_place_of(type(self).__name__, name)) is None:
+                return object.__getattribute__(self, name)  # which raises the usual error
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}: write {instead}")
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
