@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,9 @@ from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
 from turnout_serve.client.worker import Worker
+
+_PER_POOL = 20
+"""Clients that share a pool of connections; each has one connection, or two where a leave follows an open request."""
 
 
 @dataclass
@@ -107,19 +111,19 @@ class Swarm:
 
     async def _run(self, seconds: float | None) -> None:
         self._begun = time.monotonic()
-        limits = httpx2.Limits(max_connections=self._num + 10, max_keepalive_connections=self._num + 10)
+        trust = self._connection.trust()
+        # A pool looks through all of its connections and waiting requests for each request, so one of a thousand is slow.
         with ThreadPoolExecutor(1) as self._pool:
-            async with httpx2.AsyncClient(
-                base_url=self._connection.url,
-                verify=self._connection.trust(),
-                timeout=90.0,
-                limits=limits,
-                headers=PLAIN,
-            ) as http:
-                clients = [_Swimmer(self, http, number) for number in range(self._num)]
-                for low in range(0, self._num, 50):  # in turn, so that the server numbers them in this order
-                    for client in clients[low : low + 50]:
-                        await client.enroll()
+            async with AsyncExitStack() as stack:
+                pools = [
+                    await stack.enter_async_context(
+                        httpx2.AsyncClient(base_url=self._connection.url, verify=trust, timeout=90.0, headers=PLAIN)
+                    )
+                    for _ in range(0, self._num, _PER_POOL)
+                ]
+                clients = [_Swimmer(self, pools[number // _PER_POOL], number) for number in range(self._num)]
+                for client in clients:  # in turn, so that the server numbers them in this order
+                    await client.enroll()
                 work = [asyncio.create_task(client.live()) for client in clients]
                 await self._until_over(work, seconds)
 
