@@ -24,8 +24,10 @@ from turnout_serve.cli.connection import LogOption
 from turnout_serve.cli.logs import JsonLines, TextLines
 from turnout_serve.client.calls import Call
 from turnout_serve.server.http.app import Http
+from turnout_serve.server.http.status import page
 from turnout_serve.server.options import Options
 from turnout_serve.wire.format import digest, repr_digest
+from turnout_serve.wire.words import WORDS
 
 from .test_network import server
 from .world import DATA, LOCAL
@@ -289,3 +291,7 @@ def test_state_of_a_run_that_is_over_and_still_asks_clients(world):
     deployed.host.service.survey("evaluate", seconds=60.0)
     deployed.host.pump()
     assert state() == "waiting for answers of clients"
+
+
+def test_the_page_of_a_server_has_the_words_of_its_commands():
+    assert f"const WORDS = {json.dumps(WORDS)};" in page()

@@ -14,6 +14,7 @@ from turnout.cli.command import argument, command, options
 from turnout.core.checks import ConfigurationError, counted
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
+from turnout_serve.wire.words import WORDS
 
 if TYPE_CHECKING:
     from turnout_serve.client.administrator import Administrator
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
 
 _MOST = 10_000_000  # clients of a server
-
-_STATES = {"there": "connected", "at work": "working"}
-"""Words for people, by those of the protocol."""
 
 _OPTIONAL = ("code", "certificate")
 
@@ -156,7 +154,7 @@ def shown(answer: dict[str, Any], codes: Sequence[str] = ()) -> Table | Text:
         if codes and others:
             lines.append(f"and {others} others, which `codes add` printed when it drew them")
         return Text("\n".join(lines))
-    return Text(f"client {answer['client']}: {printable(_STATES.get(answer['state'], answer['state']), 20)}")
+    return Text(f"client {answer['client']}: {printable(WORDS.get(answer['state'], answer['state']), 20)}")
 
 
 def _by_hash(codes: Sequence[str]) -> dict[str, str]:
@@ -191,7 +189,7 @@ def _table(rows: Sequence[dict[str, Any]], steps: int, codes: Sequence[str]) -> 
 def _state(row: dict[str, Any]) -> str:
     """Return the state of a client in plain words, with the reason of a ban."""
     banned = row["reason"] is not None and row["state"] != "removed"
-    return f"banned: {row['reason']}" if banned else _STATES.get(row["state"], row["state"])
+    return f"banned: {row['reason']}" if banned else WORDS.get(row["state"], row["state"])
 
 
 def _duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from turnout.cli.console import show
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.display import printable
 from turnout_serve.cli.administrator import AdministratorOptions
+from turnout_serve.wire.words import WORDS
 
 if TYPE_CHECKING:
     from turnout.comparison.sharing import Standing
@@ -28,8 +29,6 @@ _TITLES = {
     "staleness": "mean staleness (steps)",
     "influence": "influence (fair share = 1)",
 }
-DROPPED = {"died": "given up by the client, or refused", "left": "disconnected", "unsummed": "in no secure sum"}
-"""Words for people, by the reasons of the protocol for which tasks end without being used."""
 SHOWN = {0: "min", 1: "10 %", 5: "median", 9: "90 %", 10: "max"}
 """The deciles in `participation_table`."""
 
@@ -151,7 +150,7 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps", f"{figures['version']} of {figures['rounds']}"),
         ("clients", f"{figures['enrolled']} enrolled, {figures['there']} connected, {figures['at_work']} working"),
     ]
-    rows += [(f"dropped: {DROPPED.get(why, why)}", str(number)) for why, number in figures["dropped"].items()]
+    rows += [(f"dropped: {WORDS.get(why, why)}", str(number)) for why, number in figures["dropped"].items()]
     rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
     if (unusual := figures.get("unusual")) is not None:
         norm = "infinite" if unusual["norm"] is None else f"{unusual['norm']:.3g}"

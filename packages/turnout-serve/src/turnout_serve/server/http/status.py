@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -11,6 +12,7 @@ from turnout_serve.server.run.figures import DECILES
 from turnout_serve.server.service import Service
 from turnout_serve.wire.bodies import Body
 from turnout_serve.wire.status import DISTRIBUTIONS, Metric, Status
+from turnout_serve.wire.words import WORDS
 
 
 def status(service: Service, num_waiting: int, counts: Mapping[int, int]) -> Status:
@@ -93,4 +95,5 @@ def _escaped(text: str) -> str:
 @cache
 def page() -> str:
     """Return the HTML page, which requests the status itself."""
-    return files("turnout_serve.server.http").joinpath("page.html").read_text(encoding="utf-8")
+    text = files("turnout_serve.server.http").joinpath("page.html").read_text(encoding="utf-8")
+    return text.replace("{/* turnout_serve.wire.words */}", json.dumps(WORDS))
