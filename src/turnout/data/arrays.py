@@ -136,7 +136,7 @@ def _with_examples(values: torch.Tensor, what: str) -> torch.Tensor:
     return values
 
 
-def example_tensor(value: Any, untyped: torch.dtype = torch.float32, what: str = "an example") -> torch.Tensor:
+def example_tensor(value: Any, untyped: torch.dtype, what: str) -> torch.Tensor:
     """Convert one example to a tensor, Python floats to `untyped`, and a PIL image to float32 ``[C, H, W]`` in [0, 1]."""
     if hasattr(value, "getbands") and hasattr(value, "convert"):
         return torch.from_numpy(unit_pixels(value, what))

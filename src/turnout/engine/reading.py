@@ -142,7 +142,7 @@ def _most_probable(loss: Loss, targets: torch.Tensor) -> torch.Tensor:
     return targets.argmax(dim=1) if targets.is_floating_point() and targets.dim() > 1 else targets
 
 
-def metric_of(targets: torch.Tensor, loss: Loss = cross_entropy) -> str:
+def metric_of(targets: torch.Tensor, loss: Loss) -> str:
     """Return the metric for predictions of these targets: ``"accuracy"`` for labels, ``"rmse"`` for numbers.
 
     ``"rmse"`` is the root mean squared error.

@@ -63,7 +63,7 @@ def evaluate_personal(
     clients: Callable[[np.ndarray], Clients],
     shards: Shards,
     lanes: int,
-    watch: Watch | None = None,
+    watch: Watch,
 ) -> PersonalScores:
     """Score the personal model of every client on its examples, without dropout and random transforms.
 
@@ -72,7 +72,7 @@ def evaluate_personal(
         clients: function that returns clients by their numbers.
         shards: the examples.
         lanes: number of clients that are evaluated side by side.
-        watch: as in `evaluate`.
+        watch: receives the numbers of evaluated and of all clients.
     """
     sizes = shards.sizes
     means = np.full((2 if shards.weights is None else 4, len(sizes)), np.nan)
@@ -81,8 +81,7 @@ def evaluate_personal(
     objective = clients(holders[:0]).objective
     share, metric = collectives.share(len(holders)), objective.metric(shards.y)
     for low in range(share.start, share.stop, lanes):
-        if watch is not None:
-            watch(low, len(holders))
+        watch(low, len(holders))
         ids = holders[low : min(low + lanes, share.stop)]
         means[:, ids] = weighted_scores(clients(ids), models(ids)).cpu().numpy()
     if collectives.world_size() > 1:
@@ -98,7 +97,7 @@ def evaluate_personal_with_outputs(
     models: Models,
     shards: Shards,
     transforms: tuple[Transform, ...],
-    watch: Watch | None = None,
+    watch: Watch,
 ) -> PersonalScores:
     """Score the personal models as `evaluate_personal` does, one after another, and return their outputs as well.
 
@@ -107,12 +106,11 @@ def evaluate_personal_with_outputs(
         models: function that returns the models of clients.
         shards: the examples.
         transforms: transforms of examples.
-        watch: as in `evaluate`.
+        watch: receives the numbers of evaluated and of all clients.
     """
     means, pairs = np.full((2 if shards.weights is None else 4, shards.num_clients), np.nan), {}
     for k in np.flatnonzero(shards.sizes).tolist():
-        if watch is not None:
-            watch(k, shards.num_clients)
+        watch(k, shards.num_clients)
         rows = slice(int(shards.offsets[k]), int(shards.offsets[k + 1]))
         examples = Shards.pooled(*shards.client(k), None if shards.weights is None else shards.weights[rows])
         scores = evaluate(objective, models(np.array([k]))[0], examples, transforms, outputs=True)

@@ -62,7 +62,7 @@ class SumsForm:
         return {"groups": [list(group) for group in self.groups], "metric": self.metric, "personal": self.personal}
 
 
-def scored(scores: Scores, labels: np.ndarray, groups: Groups, bins: int = 0) -> dict[str, Any]:
+def scored(scores: Scores, labels: np.ndarray, groups: Groups, bins: int) -> dict[str, Any]:
     """Sum the scores of one client's examples; with bins, include the one-hot bin of its accuracy."""
     sums: dict[str, Any] = {
         "num_examples": len(scores.loss),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from turnout.core.checks import refuse
+from turnout.core.checks import is_finite, refuse
 
 DEVIATIONS = 1e-3, 1e6
 """The smallest and the largest noise multiplier; a round with less noise has an epsilon above 500,000."""
@@ -25,8 +25,7 @@ def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
     Raises:
         ConfigurationError: if a number is out of range.
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (DEVIATIONS[0] <= value <= DEVIATIONS[1] or (zero and value == 0)):
+    if not is_finite(value) or not (DEVIATIONS[0] <= value <= DEVIATIONS[1] or (zero and value == 0)):
         needed = f"{'0 for no noise, or ' * zero}a number from {DEVIATIONS[0]:g} to {DEVIATIONS[1]:,.0f}"
         raise refuse(name, given=value, needed=needed, instead="Useful values are about 0.3 to 30")
 
@@ -37,8 +36,8 @@ def check_bound(name: str, value: float) -> None:
     Raises:
         ConfigurationError: if it is not.
     """
-    number, (smallest, largest) = isinstance(value, int | float) and not isinstance(value, bool), BOUNDS
-    if not number or not smallest <= value <= largest:
+    smallest, largest = BOUNDS
+    if not is_finite(value) or not smallest <= value <= largest:
         needed = f"a number from {smallest:g} to {largest:g}, so that sums with noise stay finite"
         raise refuse(name, given=value, needed=needed)
 

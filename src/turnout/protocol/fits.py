@@ -124,9 +124,7 @@ def check_machines(algorithm: Algorithm) -> None:
             raise ConfigurationError(f"{_of(piece, piece.needs_simulation)}: simulate it")
 
 
-def check_privacy(
-    algorithm: Algorithm, population: Population, pace: Pace, rounds: int, weights: str | None = None
-) -> None:
+def check_privacy(algorithm: Algorithm, population: Population, pace: Pace, rounds: int, weights: str | None) -> None:
     """Reject runs that would exceed their privacy budget, or that would violate the assumptions of its accounting.
 
     Args:

@@ -139,7 +139,7 @@ def concatenated(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([empty, *(_fitted(table, schema) for table in tables)])
 
 
-def schema_of(types: Types, others: Iterable[str] = ()) -> pa.Schema:
+def schema_of(types: Types, others: Iterable[str]) -> pa.Schema:
     """Return the columns of `types`, then the others, sorted by name, as float64."""
     return pa.schema([*types.items(), *((name, pa.float64()) for name in sorted(others))])
 

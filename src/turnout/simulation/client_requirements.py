@@ -11,7 +11,6 @@ from turnout.base import Local
 from turnout.core.types import State, Task
 from turnout.population.requirement import BoundRequirement, Requirement
 from turnout.simulation.client_groups import ClientGroup, ClientScores
-from turnout.simulation.workspace import ignore_progress
 
 
 class Requirements:
@@ -38,7 +37,7 @@ class Requirements:
         initial: torch.Tensor,
         seed: int,
         lanes: int,
-        watch: Callable[[str, int, int], None] = ignore_progress,
+        watch: Callable[[str, int, int], None],
     ) -> None:
         self._requirement, self._rule = requirement, requirement.solo(local)
         self._group, self._task, self._lanes, self._watch = group, Task(initial, 0, seed), lanes, watch

@@ -40,9 +40,9 @@ factor by which the cohort is enlarged, that returns a cohort without repeats, i
 def at_random(
     pace: Pace,
     availability: BoundAvailability,
-    seconds_per_round: float | None = None,
-    cohort: Cohort | Selection | int | None = None,
-    seed: int = 0,
+    seconds_per_round: float | None,
+    cohort: Cohort | Selection | int | None,
+    seed: int,
     course: Course = Training(),  # noqa: B008  # a constant
 ) -> tuple[Scheduler, Choice]:
     """Return the scheduler of a pace that selects clients at random, and the choice that draws them.
@@ -97,9 +97,7 @@ class VirtualTime:
             certain clients.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, choice: Choice, work: WorkTimes, seconds_per_round: float | None = None
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, choice: Choice, work: WorkTimes, seconds_per_round: float | None) -> None:
         self.scheduler, self.choice = scheduler, choice
         self.work, self.clock, self.log = work, Clock(), TaskLog()
         self.seconds_per_round = seconds_per_round
