@@ -5,7 +5,7 @@
     python examples/journeys/language_model.py --rounds 600   # a quarter of an hour
 
 Each client has the documentation of one module of Python's standard library, which differ in length and style. The figures
-that are wanted: the perplexity of a character before and after training, and a text that the model writes.
+that are wanted: the perplexity of a character, beside that of equal chances, and a text that the model writes.
 """
 
 from __future__ import annotations
