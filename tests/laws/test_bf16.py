@@ -136,7 +136,7 @@ def test_bfloat16_is_refused_where_it_has_no_effect():
         ConfigurationError, match=r"precision='bf16' needs float32 parameters .* those of Linear are float64"
     ):
         Objective(nn.Linear(3, 2).double(), precision="bf16")
-    with pytest.raises(ConfigurationError, match="precision: got 'fp8', needed"):
+    with pytest.raises(ConfigurationError, match="unknown value of precision 'fp8': known: bf16, full"):
         experiment("fedavg", precision="fp8")
 
 
