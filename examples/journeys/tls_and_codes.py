@@ -59,7 +59,7 @@ def main() -> None:
     make_certificate(certificate, folder / "server.key")
 
     serve = ("serve", folder / "run.toml", "--folder", served, "--port", port, "--certificate", certificate,
-             "--key", folder / "server.key", "--enrolment", "codes", "--min-clients", 3,
+             "--key", folder / "server.key", "--enrollment", "codes", "--min-clients", 3,
              "--evaluate-share", 1, "--evaluate-every", options.steps, "--linger", 30)  # fmt: skip
     server = start(folder / "server.log", *serve)
     clients: list[subprocess.Popen[bytes]] = []

@@ -152,7 +152,7 @@ def test_server_that_cannot_listen_says_so(folder):
 def test_list_of_clients_shows_the_codes_and_certificates_of_clients(folder, tmp_path):
     own = made(tmp_path, "127.0.0.1")
     client = made(tmp_path, "ward.example")
-    options = {"client_ca": client["certificate"], "enrolment": "codes", "max_clients": 4}
+    options = {"client_ca": client["certificate"], "enrollment": "codes", "max_clients": 4}
     with server(folder / "run", **own, **options).listening() as url:
         context = ssl.create_default_context(cafile=own["certificate"])
         context.check_hostname = False

@@ -65,7 +65,7 @@ def test_codes_file_is_private_and_never_a_link(tmp_path: Path) -> None:
     mine.write_text("mine")
     path.parent.mkdir()
     store: Any = SimpleNamespace(folder=path.parent, codes=dict, add_codes=lambda _: None)
-    options: Any = SimpleNamespace(enrolment="codes", max_clients=3)
+    options: Any = SimpleNamespace(enrollment="codes", max_clients=3)
     for make in (lambda: path.symlink_to(mine), path.touch):
         path.unlink(missing_ok=True)
         make()

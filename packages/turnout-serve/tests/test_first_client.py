@@ -134,7 +134,7 @@ def test_shape_of_a_refused_client_is_not_recorded(folder):
             raise ConfigurationError("the model does not fit")
         return shape
 
-    server = Waiting(folder, trial, enrolment="codes")
+    server = Waiting(folder, trial, enrollment="codes")
     code = {"code": server.codes[0]}
     assert server.enroll(told(inputs=[1 << 30]), **code).status_code == 400
     assert server.enroll([1], **code).status_code == 400

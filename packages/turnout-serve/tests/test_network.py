@@ -133,7 +133,7 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
         certificate=certificates / "server.pem",
         key=certificates / "server.key",
         client_ca=certificates / "ca.pem",
-        enrolment="codes",
+        enrollment="codes",
         max_clients=3,
     )
     codes = (folder / "run" / "codes.txt").read_text().split()

@@ -155,7 +155,7 @@ def test_the_page_has_every_phase_reason_field_and_limit():
     assert f"4 KiB/s in the long run, a piece every {limits.stall_seconds:g} seconds, an hour" in PAGE
     assert (limits.upload_rate, limits.upload_seconds, MOST_SECONDS, MOST_JSON) == (4096, 3600, 3600, 16 << 20)
     assert f"| {limits.per_address} (IPv6" in PAGE
-    assert f"| {Options().enrolments_per_address} an hour" in PAGE
+    assert f"| {Options().enrollments_per_address} an hour" in PAGE
     assert f"{Options().rate:g} a second and client" in PAGE
     assert f"held for {leases.longest_wait:g} seconds" in PAGE
     assert f"`wait` and {leases.grace:g} seconds" in PAGE

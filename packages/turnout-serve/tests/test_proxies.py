@@ -105,7 +105,7 @@ class TestEnrollments:
             world.host.service.enrollment.needs_code = True
             world.host.peer = "127.0.0.1"
             trusted = Networks(["198.51.100.0/24"])
-            options = Options(rate=0, enrolments_per_address=2, proxies=PROXIES, trusted=trusted)
+            options = Options(rate=0, enrollments_per_address=2, proxies=PROXIES, trusted=trusted)
             self.http = Http(world.host.service, {}, options, hashed(ADMINISTRATOR))
             world.host.app = self.http.app()
             self.codes = world.host.administer("POST", "codes/add", number=20).table()["codes"]

@@ -82,7 +82,7 @@ class Host:
         except BaseException:
             self.close()
             raise
-        open_to_all = Options(rate=0, enrolments_per_address=0, public_status=True)
+        open_to_all = Options(rate=0, enrollments_per_address=0, public_status=True)
         self.http = Http(self.service, ANNOUNCEMENT, open_to_all, hashed(ADMINISTRATOR))
         self.app = self.http.app()
 

@@ -199,10 +199,10 @@ def test_server_limits_reach_the_options(turnout, monkeypatch):
 
     monkeypatch.setattr(process, "Server", stop)
     turnout("serve", "data.name=digits", "--connections", 7, "--per-address", 3, "--upload-rate", 100,
-            "--enrolments-per-address", 0, "--proxy-headers", "127.0.0.1,10.0.0.0/24",
+            "--enrollments-per-address", 0, "--proxy-headers", "127.0.0.1,10.0.0.0/24",
             "--trusted-addresses", "10.0.2.7")  # fmt: skip
     assert options[0].limits == Limits(connections=7, per_address=3, upload_rate=100.0)
-    assert options[0].enrolments_per_address == 0
+    assert options[0].enrollments_per_address == 0
     assert [each in options[0].proxies.addresses for each in ("127.0.0.1", "10.0.0.9", "10.0.1.9")] == [
         True,
         True,
@@ -210,7 +210,7 @@ def test_server_limits_reach_the_options(turnout, monkeypatch):
     ]
     assert [each in options[0].trusted for each in ("10.0.2.7", "10.0.2.8")] == [True, False]
     for option, value, said in (
-        ("--enrolments-per-address", -1, "got -1"),
+        ("--enrollments-per-address", -1, "got -1"),
         ("--proxy-headers", "nginx", "got 'nginx'"),
         ("--trusted-addresses", "0.0.0.0/0", "got '0.0.0.0/0', needed the address of a machine"),
     ):

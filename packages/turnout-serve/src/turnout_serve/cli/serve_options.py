@@ -52,7 +52,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         panel=CLIENTS,
     )
     max_clients: int | None = option("Maximum number of enrolled clients.", "N", panel=CLIENTS)
-    enrolment: str = option("Who may enroll: anyone, or clients with codes.", "open|codes", "open", panel=CLIENTS)
+    enrollment: str = option("Who may enroll: anyone, or clients with codes.", "open|codes", "open", panel=CLIENTS)
     heartbeat: float = option("Interval of the heartbeats of working clients.", "SECONDS", 10.0, panel=CLIENTS)
     task_deadline: float | None = option(
         "Time limit of a task; 0 is none (default: 600, or the deadline of a round if that is longer).",
@@ -85,7 +85,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     per_address: int = option(
         "Maximum number of open connections per address, except local ones.", "N", 256, panel=NETWORK
     )
-    enrolments_per_address: int = option(
+    enrollments_per_address: int = option(
         "Maximum number of enrollments per hour and address, except local ones; 0 is unlimited.",
         "N", 1000, panel=NETWORK,
     )  # fmt: skip
@@ -168,10 +168,10 @@ _IN_PYTHON = {
 """Options that are settings, and the replacement for each in a Python file."""
 
 _AS_THEY_ARE = (
-    "host", "port", "database", "store", "max_clients", "enrolment", "public_url", "certificate", "key", "client_ca",
+    "host", "port", "database", "store", "max_clients", "enrollment", "public_url", "certificate", "key", "client_ca",
     "rate", "linger",
     "keep_reports", "max_empty_steps", "max_examples", "min_answers", "page", "public_status",
-    "enrolments_per_address",
+    "enrollments_per_address",
 )  # fmt: skip
 """Options of the same name in `turnout_serve.server.options.Options`."""
 

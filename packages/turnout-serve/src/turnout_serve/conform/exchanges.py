@@ -89,7 +89,7 @@ def exchanges(run: Configuration) -> list[dict[str, Any]]:
         )
         with server.listening() as url:
             recorded = _session(Recorder(url), Worker(Computer(run)))
-        codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrolment="codes"))
+        codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrollment="codes"))
         with codes.listening() as url:
             recorded += _closed(Recorder(url), codes.new_codes[0])
     return recorded

@@ -61,7 +61,7 @@ class FirstClient(Endpoints):
     ) -> None:
         # The pace is for the status alone: clients get the fields of a server that has begun.
         described = {name: value for name, value in announcement.items() if name != "pace"}
-        described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrolment}
+        described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrollment}
         super().__init__(ROUTES, described, options)
         self._store, self._trial = store, trial
         self._strangers = Strangers(options.rate, options.trusted, hashed(server_token(store.folder)))
@@ -97,7 +97,7 @@ class FirstClient(Endpoints):
 
     async def enroll(self, body: Enroll) -> Response:
         """Record the shape of the first client, and compare later ones with it."""
-        if self._options.enrolment == "codes":
+        if self._options.enrollment == "codes":
             unused = body.code is not None and self._store.codes().get(hashed(body.code), -1) is None
             if not unused:
                 raise Refused(403, NEEDS_CODE)

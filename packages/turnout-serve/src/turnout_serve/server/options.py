@@ -27,7 +27,7 @@ class Options:
             that the run has used before.
         min_clients: number of clients that must be present whenever clients are asked to train, also after a restart.
         max_clients: maximum number of clients; None is as many as fit into memory.
-        enrolment: ``"open"`` for anyone, ``"codes"`` for clients with a one-time code.
+        enrollment: ``"open"`` for anyone, ``"codes"`` for clients with a one-time code.
         leases: times for which silent clients count as present.
         certificate, key: files for TLS; None is without TLS, on this machine or behind a proxy.
         public_url: address by which clients reach the server, such as ``https://federation.example``; None is the one at
@@ -48,7 +48,7 @@ class Options:
         max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 means no limit.
         page: True for a page that turns a browser into a client.
         public_status: True to show the status, metrics and page to anyone; otherwise they need the administrator's token.
-        enrolments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 means no limit.
+        enrollments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 means no limit.
             Clients that enroll again are not counted, nor those of this machine unless a proxy forwards them.
         proxies: machines whose header X-Forwarded-For gives the address of a client; that of all others is ignored.
         trusted: addresses without limits of connections, new clients, and requests without a token, such as that of a machine
@@ -61,7 +61,7 @@ class Options:
     store: str | None = None
     min_clients: int = 1
     max_clients: int | None = None
-    enrolment: str = "open"
+    enrollment: str = "open"
     leases: Leases = field(default_factory=Leases)
     certificate: Path | None = None
     key: Path | None = None
@@ -78,13 +78,13 @@ class Options:
     max_empty_steps: int = 10
     page: bool = False
     public_status: bool = False
-    enrolments_per_address: int = 1000
+    enrollments_per_address: int = 1000
     proxies: Proxies = field(default_factory=Proxies)
     trusted: Networks = field(default_factory=Networks)
 
     def __post_init__(self) -> None:
         count("port", self.port, least=0, most=65_535)
-        count("enrolments_per_address", self.enrolments_per_address, least=0)
+        count("enrollments_per_address", self.enrollments_per_address, least=0)
         count("min_answers", self.min_answers)
         if self.max_examples is not None:
             count("max_examples", self.max_examples, most=MAX_COUNT)

@@ -115,7 +115,7 @@ class Server:
             "num_classes": self.experiment.data.num_classes,
             "input_shape": list(self.experiment.data.input_shape),
             "data": None if self.store.facts.shape is None else DataShape.of(self.experiment.data).settings(),
-            "enrolment": self.options.enrolment,
+            "enrolment": self.options.enrollment,
             "evaluation": {
                 "report": {
                     name: [spec.dtype, list(spec.shape)] for name, spec in manifest_of(self.setting.sums.shapes).items()
@@ -218,7 +218,7 @@ def make(folder: Path) -> None:
 
 def new_codes(store: Store, options: Options) -> list[str]:
     """Create the first one-time codes of a run, one for each client, up to 1,000; return none where it has codes."""
-    if options.enrolment != "codes" or store.codes():
+    if options.enrollment != "codes" or store.codes():
         return []
     codes = [secrets.token_urlsafe(12) for _ in range(min(options.max_clients or 1000, 1000))]
     # Whatever is there is replaced: codes go neither through a link nor to a file that others can read.

@@ -64,7 +64,7 @@ class Service:
         self.clock = clock or RunClock(last.time if last else 0.0)
         self.writer = JournalWriter(driver, last, options, self.clock)
         self.timeouts = Timeouts(driver, options.leases, self.clock, self.writer.put)
-        most, codes = options.max_clients or 1_000_000, options.enrolment == "codes"
+        most, codes = options.max_clients or 1_000_000, options.enrollment == "codes"
         bans, grows = driver.roster.bans, driver.setting.grows(options.min_clients)
         self.enrollment = Enrollment(self.store, most, codes, lambda: driver.over, bans, grows=grows)
         self.writer.handler = EntryHandler(driver, self.enrollment, self.timeouts, self.min_clients)

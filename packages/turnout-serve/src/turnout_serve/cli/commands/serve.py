@@ -17,7 +17,7 @@ def serve(options: ServeOptions) -> None:
         turnout serve run.toml --evaluate-every 10 --evaluate-share 0.2
         turnout serve algorithm.name=fedau model.name=mlp rounds=50 --inputs 64 --classes 10
         turnout serve run.toml --inputs auto --classes 10
-        turnout serve own.py:EXPERIMENT --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
+        turnout serve own.py:EXPERIMENT --host 0.0.0.0 --certificate cert.pem --key key.pem --enrollment codes
         turnout serve algorithm.name=fedau data.name=digits --page --host 0.0.0.0
         turnout serve run.toml --folder runs/served --database postgresql://turnout@localhost/turnout
     """
@@ -25,6 +25,6 @@ def serve(options: ServeOptions) -> None:
     from turnout_serve.cli.serving import serve_clients
 
     keep_large_buffers(SERVER)  # smaller than for other commands, because a server is mostly idle
-    known_name("enrolment", options.enrolment, ("open", "codes"))
+    known_name("enrollment", options.enrollment, ("open", "codes"))
     options.use_threads()
     serve_clients(options)

@@ -183,4 +183,4 @@ class Administration:
 
     def _check_codes(self) -> None:
         if not self._service.enrollment.needs_code:
-            raise Refused(409, "anyone may enroll at this server: start it with --enrolment codes")
+            raise Refused(409, "anyone may enroll at this server: start it with --enrollment codes")

@@ -135,7 +135,7 @@ class Gate:
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
         self.strangers = Strangers(options.rate, options.trusted, administrator)
         self._service, self._trusted = service, options.trusted
-        hourly, rate = options.enrolments_per_address, options.rate
+        hourly, rate = options.enrollments_per_address, options.rate
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
     def client(self, request: Request) -> int:
