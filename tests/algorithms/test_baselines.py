@@ -98,7 +98,7 @@ def test_pieces_that_act_on_single_clients_are_refused_in_one_place(piece: to.pi
 
 def test_real_machines_refuse_one_place() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"OnePlace: the examples of all clients are in one place.*: simulate it"
+        ConfigurationError, match=r"OnePlace: it trains on the examples of all clients in one place.*: simulate it"
     ):
         check_machines(to.centralized())
 
