@@ -19,7 +19,7 @@ from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import figures_of
 from turnout.workbench.benchmark.pictures import alike
-from turnout.workbench.benchmark.standings import critical_difference, table_of
+from turnout.workbench.benchmark.standings import RANKED, critical_difference, table_of
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -342,16 +342,19 @@ def test_interrupted_run_is_no_figure_and_no_reason(tmp_path, monkeypatch):
 
 def test_pages_say_what_the_published_rows_show() -> None:
     version = Version.read()
-    table = table_of(rows.published(version), version, "small")
+    published = rows.published(version)
+    table, by_client = (table_of(published, version, "small", figure) for figure in RANKED)
     best, last = list(table.ranks)[:4], min(table.ranks.values()) + (table.critical or 0.0)
-    better = {name for row in table.standings.values() for name, standing in row.items() if standing.is_better}
+    best_for_clients = list(by_client.ranks)[:4]
     page, front = (" ".join((ROOT / name).read_text("utf-8").split()) for name in ("docs/benchmark.md", "README.md"))
-    searches = [standing for row in table.standings.values() for standing in row.values()]
-    assert f"In {sum(bool(each.edges) for each in searches)} of {len(searches)} searches the budget ended" in page
-    assert f"published rows of {len(table.standings)} rules" in page
-    assert f"compares {len(table.standings)} rules" in front
-    assert f"In {12 - len(better)} of 12 cells no rule is significantly better" in page
+    searches = [cell["edges"] for row in published for cell in row["cells"].values() if "runs" in cell]
+    assert f"In {sum(map(bool, searches))} of {len(searches)} searches the budget ended" in page
+    assert f"published rows of {len(by_client.standings)} rules" in page
+    assert f"compares {len(by_client.standings)} rules" in front
+    assert f"In {len(table.nobody)} of 12 cells no rule is significantly better than" in page
+    assert f"In {len(by_client.nobody)} of 12 cells no rule is significantly better." in page
     assert f"Among the {len(table.ranks)} rules that are defined in eight cells" in page
     assert f"are `{best[0]}`, `{best[1]}`, `{best[2]}` and `{best[3]}`" in page
+    assert "those of `{}`, `{}`, `{}` and `{}`".format(*best_for_clients) in page
     assert f"critical difference of {table.critical:.1f} are" in page
     assert f"the first {sum(rank < last for rank in table.ranks.values())} rules" in page
