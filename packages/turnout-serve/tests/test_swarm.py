@@ -105,4 +105,5 @@ def test_clients_that_wait_for_their_turn_to_compute_keep_their_tasks(folder, mo
     with run.listening() as url:
         tally = Swarm(Computer(experiment), Connection(url), 20).run(60.0)
     assert tally.reports == 20
+    assert run.driver.ledger is not None
     assert run.driver.ledger.dropped == {}

@@ -167,4 +167,5 @@ def test_rounds_have_equal_results(lr, monkeypatch):
     found = trained()
     assert torch.equal(found.state.params, expected.state.params)
     (of,) = (of for one in found.objective._compiled.values() for of in one._traced.values())
+    assert isinstance(of, Stretches)
     assert of.whole[4].is_trusted
