@@ -76,7 +76,7 @@ _ATTRIBUTES = {
         "result.state_dict()": ("params", "parameters", "weights"),
     },
 }
-"""What to write for attributes that the module and classes do not have, by the names that are tried."""
+"""Text to write in place of attributes that the module and classes do not have, with the names that users try."""
 
 
 def in_place_of(owner: str, attribute: str) -> str | None:

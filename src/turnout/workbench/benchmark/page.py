@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
@@ -17,9 +16,6 @@ from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES
 from turnout.workbench.benchmark.pictures import absence_figure, ranks_figure
 from turnout.workbench.benchmark.standings import RANKED, Standing, Table
-
-if TYPE_CHECKING:
-    pass
 
 PARTICIPATION = {
     "num_clients": "clients", "rate": "mean rate", "spread": "spread of rates", "burst": "rounds of a visit",
@@ -96,21 +92,21 @@ def _everyone(tables: Sequence[Table]) -> dict[str, dict[str, Standing]]:
     """Return a standing of each rule and baseline in each cell, by rule and by cell."""
     everyone: dict[str, dict[str, Standing]] = {}
     for table in tables:
-        for rule, row in {**table.baselines, **table.standings}.items():
+        for rule, row in table.everyone.items():
             everyone[rule] = {**row, **everyone.get(rule, {})}
     return everyone
 
 
 def _lines(tables: Sequence[Table]) -> list[tuple[str, str, str, list[tuple[str, bool]]]]:
     """Return the lines of the table of all rows: rule, cell, rates, and figures with whether they are better."""
-    lines = []
+    lines, everyone = [], _everyone(tables)
     for cell in tables[0].cells:
-        for rule, row in _everyone(tables).items():
+        for rule, row in everyone.items():
             if cell.name not in row:
                 continue
             values = []
             for table in tables:
-                standing = {**table.baselines, **table.standings}.get(rule, {}).get(cell.name)
+                standing = table.everyone.get(rule, {}).get(cell.name)
                 values += [("–", False)] * 4 if standing is None else _ranked(standing, table.figure)
             others = [(_shown(name, row[cell.name].figures.get(name)), False) for name in FIGURES if name not in RANKED]
             lines.append((rule, cell.name, cell.rates, [*values, *others]))

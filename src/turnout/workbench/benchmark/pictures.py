@@ -54,7 +54,7 @@ def alike(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
 
 
 def absence_figure(table: Table) -> Figure:
-    """Plot for each ranked rule the figure at absent clients beside the figure at all, as means over cells.
+    """Plot for each ranked rule the accuracy of absent clients beside that of all clients, as means over cells.
 
     Rules far below the others are written at the edge.
 

@@ -70,6 +70,11 @@ class Table:
     nobody: tuple[str, ...]
 
     @cached_property
+    def everyone(self) -> dict[str, Mapping[str, Standing]]:
+        """The standings of baselines and rules, by rule and by cell."""
+        return {**self.baselines, **self.standings}
+
+    @cached_property
     def critical(self) -> float | None:
         """The difference of average ranks below which two rules do not differ at the level 0.05; None for one rule."""
         return critical_difference(len(self.ranks), len(self.ranked_in))
