@@ -22,6 +22,7 @@ from turnout.engine.copies import ThreadCopies
 from turnout.engine.dropout import with_keyed_dropout
 from turnout.engine.layer_checks import check_layers
 from turnout.engine.parameters import Layout
+from turnout.engine.windows import use_windows
 
 _TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
 """Attributes of a layer that are no options; the last two refer to parameters of recurrent layers once more."""
@@ -73,6 +74,7 @@ class Network:
         check_layers(module)
         copied, self._key_names = with_keyed_dropout(module)
         self.module, running, self._mask_names = with_own_batch_norm(copied, bool(personal), statistics)
+        use_windows(self.module, device)
         self.module.to(device).train()  # layers that stay in evaluation mode leave the mode that they were created in
         self.layout = Layout.of(self.module, lambda name: name in personal, running, statistics == "average")
         self.initial = self.layout.flatten(self.module)

@@ -14,6 +14,14 @@ from turnout.pieces.local.minibatches import Sampling, plan
 from turnout.simulation import Simulation
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Let the device plan few numbers, too."""
+    monkeypatch.setattr(minibatches, "_LEAST_ON_DEVICE", 1)
+
+
 cohorts = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6)
 
 
@@ -55,6 +63,12 @@ def test_host_plans_what_would_fill_a_device(monkeypatch):
     monkeypatch.setattr(minibatches, "_MOST_ON_DEVICE", 30 * 9 - 1)
     assert isinstance(both([(9, 0, 2)] * 30, 4)[1].examples, np.ndarray)
     assert isinstance(both([(9, 0, 2)] * 29, 4)[1].examples, torch.Tensor)
+
+
+def test_host_plans_few_numbers(monkeypatch):
+    monkeypatch.setattr(minibatches, "_LEAST_ON_DEVICE", 30 * 9)
+    assert isinstance(both([(9, 0, 2)] * 29, 4)[1].examples, np.ndarray)
+    assert isinstance(both([(9, 0, 2)] * 30, 4)[1].examples, torch.Tensor)
 
 
 def test_host_draws_with_replacement_and_plans_nobody():

@@ -20,7 +20,8 @@ Sampling = Literal["pass", "fresh", "replacement"]
 _HASH_BITS, _POSITION_BITS = 26, 22
 _BLOCK = 1 << 14  # numbers planned at a time, so that they stay in a cache; a key has 15 bits for a segment
 _WASTE = 2  # numbers that may be sorted for each example, if that makes all rows equally long
-_WASTE_ON_DEVICE, _MOST_ON_DEVICE = 8, 1 << 25  # the same on a GPU, and the largest number of numbers
+_WASTE_ON_DEVICE = 8  # the same on a GPU
+_LEAST_ON_DEVICE, _MOST_ON_DEVICE = 1 << 14, 1 << 25  # numbers; the host is faster for fewer
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,8 @@ def plan(
             replacement.
         drop_last: whether to leave out the incomplete last minibatch of a pass, unless it is the only one.
         seed: seed of the run, or of each client's run, int64 ``[B]``.
-        device: device that shuffles, with the same bits, unless numbers of examples are too different; None is the host.
+        device: device that shuffles, with the same bits, unless there are few numbers or clients are too different; None is
+            the host.
 
     Raises:
         ConfigurationError: if a client has too many examples for a shuffled pass.
@@ -127,9 +129,9 @@ def plan(
 
 
 def _fits_device(sizes: np.ndarray, passes: np.ndarray) -> bool:
-    """Return whether clients are so equal that a row of the same length for each client and pass wastes little."""
+    """Return whether a device shuffles faster: many numbers, and little waste with rows of equal length for all passes."""
     numbers = int(sizes.max(initial=0)) * int(passes.max(initial=0)) * len(sizes)
-    return 0 < numbers <= min(_WASTE_ON_DEVICE * int((sizes * passes).sum()), _MOST_ON_DEVICE)
+    return _LEAST_ON_DEVICE <= numbers <= min(_WASTE_ON_DEVICE * int((sizes * passes).sum()), _MOST_ON_DEVICE)
 
 
 def _blocks(numbers: np.ndarray) -> Iterator[slice]:
