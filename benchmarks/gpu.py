@@ -199,11 +199,11 @@ def _timed(federation: Any, data: Any, way: str, device: str) -> dict[str, Any]:
 
 
 def cifar10_iid(device: str, quick: bool) -> dict[str, Any]:
-    """Time the CIFAR10-IID job of pfl-research's benchmarks, on random images of that shape; the goal is 30 s.
+    """Time rounds of the CIFAR10-IID job of pfl-research's benchmarks, on random images of that shape; the goal is 30 s.
 
     1,000 clients of 50 images, 50 of them in each of 1,500 rounds, one epoch of minibatches of 10 at a step size of 0.1, and
     a network of two convolutions without padding (32 and 64 channels), one max-pooling, dropout of 0.25, a hidden layer of
-    128, and dropout of 0.5. That job evaluates in every tenth round; here no evaluation is timed.
+    128, and dropout of 0.5. That job evaluates in every tenth round; here 400 rounds without evaluations are timed.
 
     Reference: github.com/apple/pfl-research, benchmarks/image_classification/configs/baseline.yaml and `simple_cnn` in
     benchmarks/model/pytorch/cnn.py.
@@ -213,7 +213,7 @@ def cifar10_iid(device: str, quick: bool) -> dict[str, Any]:
 
     import turnout as to
 
-    clients, cohort, rounds = (6, 3, 3) if quick else (1000, 50, 1500)
+    clients, cohort, rounds = (6, 3, 3) if quick else (1000, 50, 400)
     first, second, hidden = (2, 2, 4) if quick else (32, 64, 128)
     model = nn.Sequential(
         nn.Conv2d(3, first, 3), nn.ReLU(), nn.Conv2d(first, second, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
@@ -226,9 +226,18 @@ def cifar10_iid(device: str, quick: bool) -> dict[str, Any]:
             to.Sgd(lr=0.1, steps=None, epochs=1, batch_size=10), also=(to.selection.Uniform(cohort),)
         ),
         rounds=rounds,
+        evaluate_every=rounds,
         device=device,
     )
-    return {"rounds": rounds, "cohort": cohort, "seconds": sum(_seconds(run, rounds)), "goal_s": 30.0}
+    seconds = _seconds(run, rounds)
+    middle = sorted(seconds)[len(seconds) // 2]
+    return {
+        "rounds": rounds,
+        "cohort": cohort,
+        "round_s_median": middle,
+        "all_1500_rounds_s": 1500 * middle,
+        "goal_s": 30.0,
+    }
 
 
 def fedau_table_1(device: str, quick: bool) -> dict[str, Any]:
