@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.nodeid in marks:
             item.add_marker("long")
-    if config.args == config.getini("testpaths") and not config.getoption("lf"):
+    if config.args == config.getini("testpaths") and not config.getoption("lf", False):
         MISSING.update(marks.keys() - {item.nodeid for item in items})
 
 
