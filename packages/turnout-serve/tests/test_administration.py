@@ -7,6 +7,8 @@ import json
 import os
 import random
 import re
+import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,12 +33,13 @@ from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import read_token
 
 from .test_crashes import Reaper
-from .world import ADMINISTRATOR, DATA, LOCAL, Killed, World
+from .world import ADMINISTRATOR, DATA, LOCAL, Host, Killed, World
 
 MODEL = to.models.Mlp(hidden=(8,))
 POPULATION = to.Population(to.availability.Everyone())
 RUN = to.Experiment(DATA, MODEL, to.fedau(LOCAL, cutoff=3), POPULATION, rounds=6)
 PART = to.Experiment(DATA, MODEL, to.fedavg(LOCAL, also=(to.selection.Uniform(2),)), POPULATION, rounds=6)
+SCAFFOLD = to.Experiment(DATA, MODEL, to.scaffold(LOCAL), POPULATION, rounds=6)
 SECURE = to.Experiment(DATA, MODEL, to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), POPULATION, rounds=4)
 ADMIN_ROUTES = [route for route in ROUTES if route.sender == "administrator"]
 
@@ -280,6 +283,34 @@ def test_token_of_a_removed_client_enrolls_a_new_one(world):
     deployed.homes = [home for home in deployed.homes if home.row != 3]
     deployed.run()
     assert replayed(deployed).driver.roster.removed == {3}
+
+
+@pytest.mark.parametrize("is_restored", [False, True], ids=["removed", "unknown to a restored server"])
+def test_client_that_enrolls_as_a_new_one_begins_without_memory(folder, world, is_restored):
+    """The server's means of control variates have zeros for a new client, also under the number of a lost one."""
+    deployed = world(SCAFFOLD, homes=folder / "homes")
+    home = deployed.homes[3]
+    while home.state.memory is None or not home.has_report:
+        for each in deployed.homes:
+            each.step(deployed.host)
+    assert home.state.memory["control"].norm() > 0
+    if is_restored:  # from a copy that knows clients 0 to 2
+        deployed.host.close()
+        store.Store(folder / "copy").close()
+        with closing(sqlite3.connect(folder / "copy/journal.sqlite")) as journal, journal:
+            journal.execute("update facts set value = ? where name = 'run'", (home.state.run,))
+        deployed.host = Host(deployed.setting, folder / "copy", deployed.clock, **deployed.options)
+        for each in deployed.homes[:3]:
+            deployed.host.send("POST", "/v1/enrol", b'{"protocol": 2}', bearer(each.state.token))
+    else:
+        assert deployed.host.administer("POST", "clients/3", change="remove").status == 200
+    with pytest.raises(JoinError, match="does not know the token"):
+        home.turn(deployed.host)
+    home = home.reborn()
+    home.step(deployed.host)
+    assert home.state.client == (3 if is_restored else 4)
+    for state in (home.state, home.reborn().state):
+        assert (state.memory, state.pending) == (None, None)
 
 
 @pytest.mark.parametrize("phase", ["train", "share", "mask", "open"])

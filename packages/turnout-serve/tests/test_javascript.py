@@ -228,6 +228,17 @@ def test_killed_clients_lose_nothing(folder):
     ]
 
 
+def test_client_that_enrolls_as_a_new_one_begins_without_memory(folder):
+    """The server does not know the token, as after it was restored from a copy."""
+    experiment = Experiment(classification(sizes=(20,)), Logistic(), fedau(Sgd(lr=0.1)), rounds=2)
+    made = Server(experiment, folder / "run", {"name": "tiny"}, Options(port=0, rate=0))
+    state = {"token": "t" * 40, "client": 0, "run": made.store.facts.run, "stepsDone": 7, "pending": None}
+    (folder / "0.state").write_text(json.dumps(state))
+    with made.listening() as url:
+        finished(spawn(url, folder, 0, experiment))
+    assert json.loads((folder / "0.state").read_text())["stepsDone"] == 5 * experiment.rounds
+
+
 def test_unsupported_run_ends_with_the_reason(folder, tmp_path):
     made = Server(
         Experiment(classification(), Mlp(hidden=(4,), dropout=0.5), fedau(Sgd(lr=0.1))), folder, None, Options(port=0)

@@ -153,6 +153,9 @@ class Client:
             raise JoinError(
                 f"the server is at another run ({enrolled.run}, not {self.state.run}): give another --state"
             )
+        if self.state.client is not None and (answer.status == 201 or self.state.client != enrolled.client):
+            log.warning("the server counts this client as a new one: its memory is deleted")
+            self.state.forget()
         if self.state.client != enrolled.client:
             self.state.enrolled(enrolled.client, enrolled.run)
 

@@ -99,3 +99,9 @@ class ClientState:
         if self._folder is not None:
             self._folder.drop()
         self.pending = None
+
+    def forget(self) -> None:
+        """Delete the memory and the pending report, which are those of another client, but not what was sent to sums."""
+        if self._folder is not None:
+            self._folder.forget()
+        self.memory = self.pending = None

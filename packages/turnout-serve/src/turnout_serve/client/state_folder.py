@@ -130,6 +130,14 @@ class StateFolder:
         shutil.rmtree(self.folder / "pending.part", ignore_errors=True)
 
     @_writes
+    def forget(self) -> None:
+        """Delete the memory and the pending report."""
+        if self._waiting.exists():
+            self.drop()
+        self._memory.unlink(missing_ok=True)
+        sync(self.folder)
+
+    @_writes
     def add_sum(self, line: bytes) -> None:
         """Append a line about a sum."""
         with open(os.open(self._sums, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:

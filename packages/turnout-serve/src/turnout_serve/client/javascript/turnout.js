@@ -565,7 +565,8 @@ export class Client {
     if (this.state.run !== null && this.state.run !== run) {
       throw new JoinError(`the server is at another run (${run}, not ${this.state.run}): give another state`);
     }
-    this.state = {...this.state, client, run};
+    const other = this.state.client !== null && (answer.status === 201 || client !== this.state.client); // a new client
+    this.state = {...this.state, client, run, ...(other && {stepsDone: 0, pending: null})};
     await store.save(this.state);
     this.options.report({event: "enrolled", client, run});
   }
