@@ -52,6 +52,25 @@ def test_metrics_equal_scikit_learn(num_classes: int) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_area_of_confident_outputs_of_few_bits_equals_that_of_exact_scores(
+    num_classes: int, dtype: torch.dtype
+) -> None:
+    """Probabilities in float32 are 1 for many examples, and differences in bfloat16 have 8 bits, which would be ties."""
+    outputs, targets = examples(num_classes, 500)
+    outputs = (10 * outputs + 15 * torch.eye(num_classes)[targets.roll(1)]).to(dtype)
+    exact, labels = outputs.double(), targets.numpy()
+    scores = (exact - exact[:, :1])[:, 1:] if num_classes == 2 else exact.softmax(dim=1)
+    present = [1] if num_classes == 2 else np.unique(labels)
+    area = np.mean([theirs.roc_auc_score(labels == k, scores[:, 0 if num_classes == 2 else k]) for k in present])
+    assert metrics.auc(outputs, targets) == pytest.approx(area, abs=1e-12)
+
+
+def test_perplexity_beyond_a_number_is_infinite() -> None:
+    assert metrics.perplexity(torch.tensor([[0.0, 2000.0]]), torch.tensor([0])) == math.inf
+
+
 def test_regression_metrics() -> None:
     draw = np.random.default_rng(0)
     outputs, targets = torch.from_numpy(draw.normal(size=(50, 1))), torch.from_numpy(draw.normal(size=50))

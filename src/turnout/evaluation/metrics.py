@@ -25,15 +25,16 @@ def auc(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the area under the ROC curve, from logits ``[n, C]`` and labels ``[n]``.
 
     It is the fraction of pairs of a positive and a negative example in which the positive one has the larger score; ties
-    count half. With two classes, the score is the difference of the logits. With more, it is the probability of a class, and
-    the result is the mean over classes, one against the rest (macro), without classes that all or no examples have.
+    count half. With two classes, the score is the difference of the logits. With more, it is the probability of a class in
+    float64, and the result is the mean over classes, one against the rest (macro), without classes that all or no examples
+    have.
 
     >>> auc(torch.tensor([[0.0, 0.1], [0.0, 0.3], [0.0, 0.2]]), torch.tensor([0, 1, 1]))
     1.0
     """
     if outputs.shape[1] == 2:
-        return _auc(outputs[:, 1] - outputs[:, 0], targets == 1)
-    areas = [_auc(scores, targets == k) for k, scores in enumerate(outputs.softmax(dim=1).T)]
+        return _auc(outputs[:, 1].double() - outputs[:, 0], targets == 1)
+    areas = [_auc(scores, targets == k) for k, scores in enumerate(outputs.double().softmax(dim=1).T)]
     known = [area for area in areas if not math.isnan(area)]
     return sum(known) / len(known) if known else math.nan
 
@@ -88,7 +89,7 @@ def perplexity(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     4.0
     """
     flat = outputs.reshape(-1, outputs.shape[-1]).double(), targets.reshape(-1)
-    return round(math.exp(float(torch.nn.functional.cross_entropy(*flat))), 12)
+    return round(float(torch.nn.functional.cross_entropy(*flat).exp()), 12)
 
 
 def calibration_error(outputs: torch.Tensor, targets: torch.Tensor) -> float:
@@ -116,7 +117,7 @@ def mae(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     >>> mae(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 3.0]))
     0.5
     """
-    return float((outputs.reshape(targets.shape) - targets).abs().double().mean())
+    return float((outputs.double().reshape(targets.shape) - targets).abs().mean())
 
 
 def r2(outputs: torch.Tensor, targets: torch.Tensor) -> float:
