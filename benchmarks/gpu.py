@@ -50,10 +50,10 @@ PEERS = {"jax": (25, 1000)}
 
 
 CALLS: Mapping[str, tuple[float, Mapping[str, float]]] = {
-    "causes": (540, {"plan": 30, "cell": 60, "constants": 40, "profile": 180, "irregular": 90, "W4": 90, "W2": 60, "W3": 60}),
+    "causes": (540, {"plan": 30, "cell": 60, "tests": 150, "constants": 40, "profile": 180, "W4": 90, "W2": 60, "W3": 60}),
     "figures": (240, {
-        "irregular": 60, "cifar10_iid": 80, "W2 cohort 25 jax": 30, "W2 cohort 1000 jax": 30, "W3 cohort 25 jax": 30,
-        "W3 cohort 1000 jax": 30, "synchronizations": 60, "fedau_table_1": 60,
+        "fedau_table_1": 60, "cifar10_iid": 80, "irregular": 60, "W2 cohort 25 jax": 30, "W2 cohort 1000 jax": 30,
+        "W3 cohort 25 jax": 30, "W3 cohort 1000 jax": 30, "synchronizations": 60,
     }),
 }  # fmt: skip
 """Selections of measurements for short use of a machine: seconds in all, and by name, the most important first."""

@@ -6,7 +6,7 @@
 #
 #     sh scripts/gpu.sh                                      # five to ten minutes, in an environment that has '.[dev]'
 #     sh scripts/gpu.sh --only-figures                       # without the tests
-#     sh scripts/gpu.sh --call causes --out causes.json      # in nine minutes: costs of operations, kernels, plans, the LSTM
+#     sh scripts/gpu.sh --call causes --out causes.json      # in nine minutes: plans, the LSTM, tests, costs of operations, kernels
 #     sh scripts/gpu.sh --call figures --out figures.json    # in four minutes: the figures with goals, beside JAX
 #     sh scripts/gpu.sh --device cpu --quick --out gpu.json  # tiny sizes on a processor, to see that the script ends
 set -eu
