@@ -529,7 +529,7 @@ def test_code_of_an_unwritten_enrollment_counts_as_used():
 
 def enrollment_with(codes: dict[str, int | None]) -> Enrollment:
     store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=lambda: codes)
-    return Enrollment(store, max_clients=5, needs_code=True, over=lambda: None)
+    return Enrollment(store, max_clients=5, needs_code=True, over=lambda: None, most_numbers=9)
 
 
 def test_removed_client_in_a_long_poll_is_unknown(world):

@@ -285,7 +285,7 @@ def test_one_time_code_is_used_once(folder):
     try:
         service = world.host.service
         world.host.store.add_codes([hashed("first")])
-        service.enrollment = Enrollment(world.host.store, 100, True, lambda: None)
+        service.enrollment = Enrollment(world.host.store, 100, True, lambda: None, most_numbers=100)
         vars(service.writer.handler)["_enrollment"] = service.enrollment
 
         def enroll(token, code):

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -416,6 +417,18 @@ def test_delta_bounds_the_number_of_clients():
         setting.check_clients(8, 20)
     with pytest.raises(ConfigurationError, match=r"delta: got 0\.05 with 20 clients"):
         setting.check_clients(20, None)
+
+
+def test_removed_clients_count_toward_the_number_that_delta_bounds(world):
+    """Their data are in the model, so that N includes them."""
+    deployed = world(private(PrivateSum(delta=0.19)), max_clients=5)
+    enroll = partial(deployed.host.send, "POST", "/v1/enrol", b'{"protocol": 2}')
+    statuses = []
+    for number in range(3):
+        assert deployed.host.administer("POST", f"clients/{number}", change="remove").status == 200
+        statuses.append(enroll({"authorization": f"Bearer {number:040}"}).status)
+    assert statuses == [201, 403, 403]
+    assert deployed.host.driver.roster.num_clients * 0.19 < 1
 
 
 def test_readable_folder_is_warned_of(folder, caplog):

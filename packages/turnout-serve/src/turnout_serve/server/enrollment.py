@@ -22,12 +22,11 @@ class Enrollment:
 
     Args:
         store: has tokens and codes.
-        max_clients: maximum number of clients; removed ones have given back their place, unless `max_clients` is also the
-            maximum of their numbers.
+        max_clients: maximum number of clients; removed ones have given back their place.
         needs_code: True where enrollment requires a one-time code.
         over: function that returns the reason that the run is over; None while it goes on.
         bans: reasons for which clients are excluded; None bans nobody.
-        grows: False where there can be no more numbers of clients than `max_clients`.
+        most_numbers: maximum number of clients and removed ones together, whose numbers are not used again.
     """
 
     def __init__(
@@ -38,9 +37,9 @@ class Enrollment:
         over: Callable[[], str | None],
         bans: Mapping[int, str] | None = None,
         *,
-        grows: bool = True,
+        most_numbers: int,
     ) -> None:
-        self._grows = grows
+        self._most_numbers = most_numbers
         self.max_clients, self.needs_code, self._over, self._run = max_clients, needs_code, over, store.facts.run
         self._bans = {} if bans is None else bans
         self._clients, self._codes = store.clients(), store.codes()
@@ -51,7 +50,7 @@ class Enrollment:
     @property
     def places(self) -> int:
         """Number of clients that count toward the maximum."""
-        return len(self) - (sum(map(is_void, self._clients)) if self._grows else 0)
+        return len(self) - sum(map(is_void, self._clients))
 
     def client_of(self, token: str) -> int | None:
         """Return the client that a token belongs to; None for an unknown one."""
@@ -89,8 +88,8 @@ class Enrollment:
         """Return the answer to a new client that is not admitted, with or without a code; None for one that is."""
         if (over := self._over()) is not None:
             return Verdict(410, {"reason": over})
-        if self.places >= self.max_clients:
-            return Verdict(403, {"reason": f"this federation has its {self.max_clients} clients"})
+        if self.places >= self.max_clients or len(self) >= self._most_numbers:
+            return Verdict(403, {"reason": f"this federation has its {min(self.max_clients, self._most_numbers)} clients"})
         if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
             return Verdict(403, {"reason": NEEDS_CODE})
         return None

@@ -124,13 +124,13 @@ class RunSetting:
             adapters=self.adapters,
         )
 
-    def grows(self, min_clients: int) -> bool:
-        """Return whether the server can have more than so many clients: no piece has an option for each of them."""
+    def most_numbers(self, min_clients: int) -> int:
+        """Return how many clients may ever enroll: no more than options of a piece, or the delta of a private run, allow."""
         try:
             _bytes(self.algorithm, self.initial, self.federation(min_clients + 1))
-        except ConfigurationError:
-            return False
-        return True
+        except ConfigurationError:  # a piece has an option for each client
+            return min_clients
+        return within_delta(self.algorithm, 1 << 31, explicit=False)
 
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
         """Return how many clients may enroll.
