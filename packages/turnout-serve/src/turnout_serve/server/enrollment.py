@@ -89,7 +89,8 @@ class Enrollment:
         if (over := self._over()) is not None:
             return Verdict(410, {"reason": over})
         if self.places >= self.max_clients or len(self) >= self._most_numbers:
-            return Verdict(403, {"reason": f"this federation has its {min(self.max_clients, self._most_numbers)} clients"})
+            most = min(self.max_clients, self._most_numbers)
+            return Verdict(403, {"reason": f"this federation has its {most} clients"})
         if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
             return Verdict(403, {"reason": NEEDS_CODE})
         return None

@@ -65,7 +65,7 @@ class Service:
         self.writer = JournalWriter(driver, last, options, self.clock)
         self.timeouts = Timeouts(driver, options.leases, self.clock, self.writer.put)
         most, codes = options.max_clients or 1_000_000, options.enrollment == "codes"
-        bans, numbers = driver.roster.bans, driver.setting.most_numbers(options.min_clients)
+        bans, numbers = driver.roster.bans, driver.setting.most_numbers(options.min_clients, most)
         self.enrollment = Enrollment(self.store, most, codes, lambda: driver.over, bans, most_numbers=numbers)
         self.writer.handler = EntryHandler(driver, self.enrollment, self.timeouts, self.min_clients)
         self.seen: dict[int, float] = {}

@@ -124,12 +124,12 @@ class RunSetting:
             adapters=self.adapters,
         )
 
-    def most_numbers(self, min_clients: int) -> int:
-        """Return how many clients may ever enroll: no more than options of a piece, or the delta of a private run, allow."""
+    def most_numbers(self, min_clients: int, max_clients: int) -> int:
+        """Return how many clients may ever enroll, of whom `max_clients` are not removed."""
         try:
             _bytes(self.algorithm, self.initial, self.federation(min_clients + 1))
         except ConfigurationError:  # a piece has an option for each client
-            return min_clients
+            return max_clients
         return within_delta(self.algorithm, 1 << 31, explicit=False)
 
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
