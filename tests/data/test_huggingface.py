@@ -8,6 +8,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.huggingface import from_huggingface
+from turnout.data.tokens import from_tokens
 
 
 class Split:
@@ -42,6 +43,22 @@ def test_columns_become_inputs_labels_and_clients():
 def test_label_column_may_define_the_number_of_classes():
     features = {"image": SimpleNamespace(), "label": SimpleNamespace(num_classes=62)}
     assert from_huggingface(Split(features, image=[[0.5]], label=[3])).num_classes == 62
+
+
+@pytest.mark.parametrize("num_classes", [None, 2])
+def test_classes_of_a_test_in_another_order_are_refused(num_classes):
+    train, test = (
+        Split(
+            {"label": SimpleNamespace(names=names, num_classes=2)}, image=[[0.5]] * 2, label=[0, 1], input_ids=[[1]] * 2
+        )
+        for names in (["cat", "dog"], ["dog", "cat"])
+    )
+    assert from_huggingface(train, test=train, num_classes=num_classes).num_classes == 2
+    for read, options in ((from_huggingface, {}), (from_tokens, {"label": "label"})):
+        with pytest.raises(
+            DataError, match=r"has the classes cat, dog, and that of the test dog, cat: write test.align_labels"
+        ):
+            read(train, test=test, num_classes=num_classes, **options)
 
 
 def test_images_become_scaled_channels():

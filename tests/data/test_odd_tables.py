@@ -1,6 +1,8 @@
 """Tables that a reader could take for something else."""
 
 import decimal
+from datetime import UTC, datetime, time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,3 +85,83 @@ def test_whole_numbers_that_inputs_round_are_named():
 def test_a_column_of_several_types_says_what_to_write():
     with pytest.raises(DataError, match=r"cannot be read: .*: give each column one type, such as frame\[column\]"):
         from_table(FRAME.assign(age=[1, "x", 2.5, None]), **OPTIONS)
+
+
+class Labeled:
+    """The used interface of a `datasets.Dataset` whose column y is a ``ClassLabel``."""
+
+    def __init__(self, names, rows):
+        self.table, self.features = pa.table({"x": [0.5] * len(rows), "y": rows}), {"y": SimpleNamespace(names=names)}
+        self.column_names = self.table.column_names
+
+    def with_format(self, kind):
+        return self
+
+    def __getitem__(self, rows):
+        return self.table
+
+
+@pytest.mark.parametrize("names", [["1", "2", "3"], ["2", "0", "1"], ["cat", "dog", "eel"]])
+def test_class_labels_are_numbered_by_their_names(names):
+    """Names may look like numbers, and a test or a declaration may have them in another order."""
+    train, test = Labeled(names, [0, 2, 1]), Labeled(names[::-1], [0, 2, 1])
+    source = from_table(train, label="y", test=test)
+    assert source.test_y is not None
+    assert (source.y.tolist(), source.test_y.tolist()) == ([0, 2, 1], [2, 0, 1])
+    assert from_table(train, label="y", task="classification").y.tolist() == [0, 2, 1]
+    assert from_table(train, label="y", classes=names[::-1]).y.tolist() == [2, 0, 1]
+
+
+def test_unknown_number_of_a_class_label_is_named():
+    with pytest.raises(
+        DataError, match=r"the labels -1, which are not among the declared classes cat, dog \(first in row 2"
+    ):
+        from_table(Labeled(["cat", "dog"], [0, -1]), label="y")
+
+
+@pytest.mark.parametrize(
+    "cells", [[datetime(2020, 1, 2, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)], [time(2), time(1)]]
+)
+def test_categories_of_times_are_told_apart(cells):
+    source = from_table(FRAME.assign(age=cells * 2), **OPTIONS, categories=("age",))
+    assert source.x.tolist() == [[0.0, 1.0], [1.0, 0.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "inputs"),
+    [
+        ([10, 9, 10, 2], ["9", "10", "2", "2"], [2, 0, 1, 1]),  # sorted as texts
+        ([10, 9, 10, 2], [9.0, 2.5, 2.0, 10.0], [2, 1, 0, 3]),
+        ([2**60, 2**60 + 1] * 2, np.array([2**60 + 1, 2**60] * 2, dtype=np.uint64), [1, 0, 1, 0]),
+    ],
+)
+def test_categories_of_training_and_test_are_those_of_both(train, test, inputs):
+    source = from_table(FRAME.assign(age=train), **OPTIONS, categories=("age",), test=FRAME.assign(age=test))
+    assert source.test_x is not None
+    assert source.test_x.argmax(dim=1).tolist() == inputs
+    assert source.test_x.sum(dim=1).tolist() == [1.0] * 4
+    assert len(source.x.unique(dim=0)) == len(set(train))
+
+
+def test_categories_of_truth_values_and_numbers_are_refused():
+    test = FRAME.assign(age=[1, 0, 1, 0])
+    with pytest.raises(
+        DataError, match="column 'age' holds bool and int64 in training and test: give both the same type"
+    ):
+        from_table(FRAME.assign(age=[True, False] * 2), **OPTIONS, categories=("age",), test=test)
+
+
+def test_label_is_no_input():
+    with pytest.raises(
+        ConfigurationError, match="features: 'ill' is the label, which a model would copy: leave it out"
+    ):
+        from_table(FRAME, **OPTIONS, features=("age", "ill"))
+
+
+def test_number_of_classes_is_that_of_their_names():
+    frame = FRAME.assign(ill=["no", "yes"] * 2)
+    assert from_table(frame, **OPTIONS, num_classes=2).num_classes == 2
+    with pytest.raises(
+        ConfigurationError, match=r"num_classes: got 3, needed 2, as column 'ill' has the classes no, yes. Write"
+    ):
+        from_table(frame, **OPTIONS, num_classes=3)

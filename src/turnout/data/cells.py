@@ -115,3 +115,9 @@ def check_values(column: pa.ChunkedArray, name: str) -> None:
     """Raise an error for a column without any value."""
     if column.null_count == len(column):
         raise DataError(f"column {name!r} has no value in the training rows: leave it out by features=(...)")
+
+
+def different_types(parts: Sequence[pa.Table], name: str) -> DataError:
+    """Return the error for a column that has other types in the training table than in that of the test."""
+    types = " and ".join(str(part.column(name).type) for part in parts)
+    return DataError(f"column {name!r} holds {types} in training and test: give both the same type")

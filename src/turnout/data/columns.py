@@ -12,11 +12,14 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.cells import check_values, numbers, texts
+from turnout.data.cells import check_values, different_types, numbers, texts
 from turnout.data.client_ids import different_names
 from turnout.data.preparation import Preparation, PreparedColumn
 
 LOG = logging.getLogger("turnout.data")
+
+_PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+"""Types of categories that are compared as texts, 1 of one table with "1" of another."""
 
 _EXACT = 1 << 24  # whole numbers up to it are exact in float32
 
@@ -129,7 +132,11 @@ def _note_rounded(name: str, values: np.ndarray) -> None:
 def _one_hot(parts: Sequence[pa.Table], column: PreparedColumn) -> tuple[PreparedColumn, np.ndarray]:
     """Return a column with its categories, by default the sorted values of all parts, and its one-hot encoding."""
     if not column.values:
-        native = np.unique(np.concatenate([part.column(column.name).drop_null().to_numpy() for part in parts]))
-        column = replace(column, values=tuple(filter(None, texts(pa.chunked_array([pa.array(native)])))))
+        read = [part.column(column.name).drop_null().unique() for part in parts]
+        if len({"" if any(is_kind(part.type) for is_kind in _PLAIN) else str(part.type) for part in read}) > 1:
+            raise different_types(parts, column.name)
+        cells = [(str(text), cell) for part in read for text, cell in zip(texts(part), part.to_pylist(), strict=True)]
+        values, of_texts = dict(cells), any(isinstance(cell, str) for _, cell in cells)
+        column = replace(column, values=tuple(sorted(values, key=str if of_texts else values.__getitem__)))
         different_names(f"column {column.name!r}", column.values)
     return column, np.concatenate([column.inputs(part, True) for part in parts])

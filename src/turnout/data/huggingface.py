@@ -44,7 +44,7 @@ def from_huggingface(
     test_x, test_y, test_ids = (
         (None, None, None) if test is None else _columns(test, input, label, of_test(test, client_id))
     )
-    num_classes = declared_classes(dataset, label) if num_classes is None else num_classes
+    num_classes = number_of_classes(dataset, label, test, num_classes)
     parts = {"client_ids": ids, "test_x": test_x, "test_y": test_y, "test_client_ids": test_ids}
     return from_arrays(x, y, **parts, num_classes=num_classes, name=name)
 
@@ -75,10 +75,23 @@ def _columns(
     return x, y, None if client_id is None else list(dataset[client_id])
 
 
-def declared_classes(dataset: Any, label: str) -> int | None:
-    """Return the number of classes that a column of labels declares; None if it declares none."""
-    feature = (getattr(dataset, "features", None) or {}).get(label)
-    note_classes(f"column {label!r}", getattr(feature, "names", None))
+def number_of_classes(dataset: Any, label: str, test: Any, given: int | None) -> int | None:
+    """Return the given number of classes, by default that which a column of labels declares; None if it declares none.
+
+    Raises:
+        DataError: if the test declares other classes, or the same in another order, by which its labels are numbered.
+    """
+    feature, other = ((getattr(part, "features", None) or {}).get(label) for part in (dataset, test))
+    names, of_test = (getattr(one, "names", None) for one in (feature, other))
+    if names and of_test and names != of_test:
+        raise DataError(
+            f"column {label!r} has the classes {', '.join(names)}, and that of the test {', '.join(of_test)}: write "
+            f"test.align_labels_with_mapping({{name: i for i, name in enumerate(dataset.features[{label!r}].names)}}, "
+            f"{label!r})"
+        )
+    if given is not None:
+        return given
+    note_classes(f"column {label!r}", names)
     return getattr(feature, "num_classes", None)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.core.checks import LARGEST_COUNT, DataError, known_name, shown
-from turnout.data.cells import texts
+from turnout.data.cells import different_types, texts
 from turnout.data.client_ids import different_names
 
 LOG = logging.getLogger("turnout.data")
@@ -48,8 +48,7 @@ def labels_of(
     if task == "regression":
         return _regression(values, name, kinds, classes), None
     if len(kinds) > 1:
-        types = " and ".join(str(part.column(name).type) for part in parts)
-        raise DataError(f"column {name!r} holds {types} in training and test: give both the same type")
+        raise different_types(parts, name)
     if kinds == {"f"}:
         whole = _whole_floats(values)
         if task is None and whole is None:
@@ -84,18 +83,32 @@ def _check_names(column: str, names: Sequence[str]) -> None:
                         "one", column, name)  # fmt: skip
 
 
+def named(part: pa.Table, table: Any, label: str) -> pa.Table:
+    """Return a table with names of classes in place of the numbers of a ``ClassLabel`` of Hugging Face."""
+    names = dict(enumerate(_names_of(table, label) or ()))
+    if not names:
+        return part
+    column = [None if cell is None else names.get(cell, str(cell)) for cell in part.column(label).to_pylist()]
+    return part.set_column(part.column_names.index(label), label, pa.array(column, pa.string()))
+
+
 def declared_classes(table: Any, name: str) -> tuple[str, ...]:
     """Return the names of classes that a table declares: a ``ClassLabel`` of Hugging Face, categories of pandas.
 
     Classes without a row keep their number in this way. An empty tuple is none.
     """
-    feature = (getattr(table, "features", None) or {}).get(name) if hasattr(table, "with_format") else None
-    if (names := getattr(feature, "names", None)) is not None:
+    if names := _names_of(table, name):
         return tuple(map(str, names))
     if hasattr(table, "iloc") and name in table:
         values = getattr(table[name].dtype, "categories", None)
         return () if values is None else tuple(map(str, values))
     return ()
+
+
+def _names_of(table: Any, name: str) -> Sequence[str] | None:
+    """Return the names of a ``ClassLabel``; None for other columns."""
+    feature = (getattr(table, "features", None) or {}).get(name) if hasattr(table, "with_format") else None
+    return getattr(feature, "names", None)
 
 
 def _integers(values: Sequence[np.ndarray], name: str, task: Task | None) -> np.ndarray:

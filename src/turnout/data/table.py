@@ -18,7 +18,7 @@ from turnout.data.cells import numbers, read_table
 from turnout.data.client_ids import number_clients
 from turnout.data.columns import Columns
 from turnout.data.directory import declare
-from turnout.data.labels import Task, declared_classes, labels_of
+from turnout.data.labels import Task, declared_classes, labels_of, named
 from turnout.data.missing import MISSING, Missing, without_missing
 from turnout.data.names import Names, note, note_classes
 from turnout.data.preparation import PreparedColumn
@@ -136,12 +136,17 @@ def from_table(
     """
     known_name("value of missing", missing, MISSING)
     _check_transform(transform, categories, scale or bool(mean))
-    classes = tuple(classes) or (declared_classes(table, label) if task is None and num_classes is None else ())
-    parts = [read_table(part, client) for part in ((table,) if test is None else (table, test))]
+    tables = (table,) if test is None else (table, test)
+    classes = tuple(classes) or (declared_classes(table, label) if task != "regression" else ())
+    parts = [read_table(part, client) for part in tables]
     others = [column for column in (label, client, weight) if column is not None]
     columns = _inputs(parts, others, features, tuple(categories))
+    parts = [named(part, of, label) if classes else part for part, of in zip(parts, tables, strict=True)]
     parts = without_missing(parts, others, columns, missing, transform is not None)
     targets, names = labels_of(parts, label, task, tuple(classes))
+    if names is not None and num_classes not in (None, len(names)):
+        needed = f"{len(names)}, as column {label!r} has the classes {', '.join(names)}"
+        raise refuse("num_classes", given=num_classes, needed=needed, instead="Write classes=(...) if there are others")
     described = {"label": label, "classes": None if names is None else tuple(names)}
     if transform is None:
         specified = _specified(columns, categories, mean or {}, std or {})
@@ -208,6 +213,8 @@ def _inputs(
     for column in (*others, *columns, *categories):
         for part in parts:
             known_name("column", column, part.column_names)
+    if others[0] in columns:
+        raise ConfigurationError(f"features: {others[0]!r} is the label, which a model would copy: leave it out")
     if not columns:
         raise ConfigurationError(
             f"features: a table of {' and '.join(map(repr, others))} alone has no inputs, needed one column more"

@@ -12,7 +12,7 @@ import torch
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.data.arrays import from_arrays, stack_targets
 from turnout.data.as_tensor import as_array
-from turnout.data.huggingface import check_split, declared_classes, of_test
+from turnout.data.huggingface import check_split, number_of_classes, of_test
 from turnout.data.source import Source
 from turnout.data.targets import IGNORED
 
@@ -65,8 +65,8 @@ def from_tokens(
         length = max(x.shape[1], test_x.shape[1])
         x, test_x = _longer(x, length), _longer(test_x, length)
         y, test_y = _longer(y, length), _longer(test_y, length)
-    if label is not None and num_classes is None:
-        num_classes = declared_classes(dataset, label)
+    if label is not None:
+        num_classes = number_of_classes(dataset, label, test, num_classes)
     parts = {"client_ids": ids, "test_x": test_x, "test_y": test_y, "test_client_ids": test_ids}
     return from_arrays(x, y, **parts, num_classes=num_classes, name=name)
 
