@@ -1,11 +1,13 @@
 """Commands on a folder from somebody else: no token leaves for its address, and no pipe or device in it is read."""
 
+import asyncio
 import json
 import os
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import httpx2
 import pytest
 
 from turnout import Experiment, Population, fedau
@@ -134,6 +136,26 @@ def odd_server(answer):
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
+def test_token_for_this_machine_passes_no_proxy(monkeypatch, name):
+    """A proxy of the environment is another machine, and what it forwards without TLS it can read."""
+    forwarded = []
+
+    async def asked_by_a_swarm(url):
+        async with httpx2.AsyncClient(**Connection(url).options()) as http:
+            return (await http.get("/v1/run")).text
+
+    with odd_server(lambda path: forwarded.append(path) or b"proxy") as proxy, odd_server(lambda _: b"server") as url:
+        monkeypatch.setenv(name, proxy)
+        with Connection(url).client() as http:
+            answers = [http.get("/v1/status", headers={"authorization": f"Bearer {SECRET}"}).text]
+        answers.append(asyncio.run(asked_by_a_swarm(url)))
+        assert (answers, forwarded) == (["server"] * 2, [])
+        with Connection("http://federation.example").client() as http:
+            assert http.get("/v1/run").text == "proxy"
+    assert forwarded == ["http://federation.example/v1/run"]
 
 
 ROW = {

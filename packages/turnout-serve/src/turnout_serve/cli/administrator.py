@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import RenderableType
@@ -114,6 +112,7 @@ class AdministratorOptions(ConnectionOptions):
         Raises:
             ConfigurationError: if there is none for the address in a folder.
         """
+        from turnout_serve.client.connection import is_loopback
         from turnout_serve.wire.administrator import TOKEN_FILE, read_file, read_token
 
         path = Path(self.run) / TOKEN_FILE
@@ -167,18 +166,3 @@ def certificate_in(folder: Path) -> Path | None:
 
     path = folder / CERTIFICATE_FILE
     return path if path.is_file() and path.stat().st_size < 1 << 16 else None
-
-
-def is_loopback(url: str) -> bool:
-    """Return whether an address is one of this machine.
-
-    >>> is_loopback("http://127.0.0.1:8470"), is_loopback("https://[::1]:1"), is_loopback("http://localhost:1")
-    (True, True, True)
-    >>> is_loopback("http://127.0.0.1.example.com"), is_loopback("http://127.0.0.1@example.com"), is_loopback("http://[")
-    (False, False, False)
-    """
-    try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

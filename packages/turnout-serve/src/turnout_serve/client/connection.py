@@ -5,7 +5,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from turnout.core.checks import ConfigurationError
 from turnout_serve.client.calls import Answer, Call
@@ -65,7 +68,27 @@ class Connection:
 
     def client(self) -> WatchedClient:
         """Return an HTTP client for one thread."""
-        return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
+        return WatchedClient(**self.options(), timeout=self.timeout)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of an HTTP client: what is for this machine passes no proxy that the environment names."""
+        proxied = not is_loopback(self.url)
+        return {"base_url": self.url, "verify": self.trust(), "headers": PLAIN, "trust_env": proxied}
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether an address is one of this machine.
+
+    >>> is_loopback("http://127.0.0.1:8470"), is_loopback("https://[::1]:1"), is_loopback("http://localhost:1")
+    (True, True, True)
+    >>> is_loopback("http://127.0.0.1.example.com"), is_loopback("http://127.0.0.1@example.com"), is_loopback("http://[")
+    (False, False, False)
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def fetch(

@@ -27,7 +27,7 @@ from turnout.population.speed.durations import BoundSpeed
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import Incoming
-from turnout_serve.client.join import PLAIN, Connection
+from turnout_serve.client.join import Connection
 from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
@@ -111,14 +111,12 @@ class Swarm:
 
     async def _run(self, seconds: float | None) -> None:
         self._begun = time.monotonic()
-        trust = self._connection.trust()
+        options = self._connection.options()
         # A pool looks through all of its connections and waiting requests for each request, so one of a thousand is slow.
         with ThreadPoolExecutor(1) as self._pool:
             async with AsyncExitStack() as stack:
                 pools = [
-                    await stack.enter_async_context(
-                        httpx2.AsyncClient(base_url=self._connection.url, verify=trust, timeout=90.0, headers=PLAIN)
-                    )
+                    await stack.enter_async_context(httpx2.AsyncClient(**options, timeout=90.0))
                     for _ in range(0, self._num, _PER_POOL)
                 ]
                 clients = [_Swimmer(self, pools[number // _PER_POOL], number) for number in range(self._num)]
