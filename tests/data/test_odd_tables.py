@@ -165,3 +165,28 @@ def test_number_of_classes_is_that_of_their_names():
         ConfigurationError, match=r"num_classes: got 3, needed 2, as column 'ill' has the classes no, yes. Write"
     ):
         from_table(frame, **OPTIONS, num_classes=3)
+
+
+@pytest.mark.parametrize(
+    "levels", [[1.0, 0.0], [True, False], [5, 3], ["no", "yes"], [pd.Timestamp(1), pd.Timestamp(0)]]
+)
+def test_categories_of_pandas_of_any_type_are_classes_in_their_order(levels):
+    ill = pd.Categorical([*levels, *levels], categories=levels)
+    for task in (None, "classification"):
+        assert from_table(FRAME.assign(ill=ill), **OPTIONS, task=task).y.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("column", ["ill", "age", "at"])
+@pytest.mark.parametrize("kind", ["interval", "category", "period"])
+def test_intervals_and_periods_of_pandas_say_what_to_write(column, kind):
+    intervals = pd.cut([1.0, 5.0, 9.0, 5.0], 3)
+    values = {"interval": intervals.astype(object), "category": intervals}
+    frame = FRAME.assign(**{column: values.get(kind, pd.period_range("2020-01", periods=4, freq="M"))})
+    frame[column] = frame[column].infer_objects()
+    options = OPTIONS | {"categories": ("age",)}
+    instead = rf"write frame\['{column}'\].astype\(str\)"
+    with pytest.raises(
+        ConfigurationError, match=rf"column '{column}' holds extension.*, needed numbers, .*: {instead}"
+    ):
+        from_table(frame, **options)
+    assert from_table(frame.assign(**{column: frame[column].astype(str)}), **options).x.shape[0] == 4

@@ -101,7 +101,7 @@ def declared_classes(table: Any, name: str) -> tuple[str, ...]:
         return tuple(map(str, names))
     if hasattr(table, "iloc") and name in table:
         values = getattr(table[name].dtype, "categories", None)
-        return () if values is None else tuple(map(str, values))
+        return () if values is None else tuple(map(str, texts(pa.chunked_array([pa.array(values)]))))
     return ()
 
 

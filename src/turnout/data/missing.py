@@ -62,17 +62,16 @@ def with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column with nulls in place of blank texts and NaN, and one form of texts that Unicode declares equal.
 
     Raises:
-        ConfigurationError: if values are lists or nested in another way.
+        ConfigurationError: if values are lists or nested in another way, or intervals or periods of pandas.
     """
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_string_view(kind):
-        column, kind = column.cast(pa.string()), pa.string()
-    if pa.types.is_nested(kind):
-        raise ConfigurationError(
-            f"column {name!r} holds {kind}, needed numbers, texts or truth values: give each its column"
-        )
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_nested(values) or isinstance(values, pa.BaseExtensionType):  # intervals and periods of pandas
+        instead = f"write frame[{name!r}].astype(str)" if not pa.types.is_nested(values) else "give each its column"
+        raise ConfigurationError(f"column {name!r} holds {values}, needed numbers, texts or truth values: {instead}")
+    if values != kind or pa.types.is_string_view(kind):
+        kind = pa.string() if pa.types.is_string_view(values) else values
+        column = column.cast(kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         column = pc.call_function("utf8_normalize", [column], pc.Utf8NormalizeOptions("NFC"))
         blank = pc.call_function(

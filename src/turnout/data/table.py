@@ -137,12 +137,12 @@ def from_table(
     known_name("value of missing", missing, MISSING)
     _check_transform(transform, categories, scale or bool(mean))
     tables = (table,) if test is None else (table, test)
-    classes = tuple(classes) or (declared_classes(table, label) if task != "regression" else ())
     parts = [read_table(part, client) for part in tables]
     others = [column for column in (label, client, weight) if column is not None]
     columns = _inputs(parts, others, features, tuple(categories))
-    parts = [named(part, of, label) if classes else part for part, of in zip(parts, tables, strict=True)]
     parts = without_missing(parts, others, columns, missing, transform is not None)
+    classes = tuple(classes) or (declared_classes(table, label) if task != "regression" else ())
+    parts = [named(part, of, label) if classes else part for part, of in zip(parts, tables, strict=True)]
     targets, names = labels_of(parts, label, task, tuple(classes))
     if names is not None and num_classes not in (None, len(names)):
         needed = f"{len(names)}, as column {label!r} has the classes {', '.join(names)}"
