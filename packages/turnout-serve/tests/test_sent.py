@@ -1,6 +1,7 @@
 """The log of what leaves a client: what a server received, on the disk before it is sent, through kills and full disks."""
 
 import json
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load
@@ -216,6 +217,27 @@ def test_unlogged_request_is_not_sent(world, tmp_path):
     log.write(home.client.leave(), home.client)
     log.close()
     assert [line["again"] for line in read_log(path)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"), [(False, "No such file or directory"), (True, "another file is in its place")]
+)
+def test_request_is_not_sent_when_the_log_is_gone(there, reason, world, tmp_path, monkeypatch):
+    """A program that rotates or deletes logs leaves the client with a file that nobody can read."""
+    deployed = world(run(), min_clients=9)
+    home = deployed.homes[0]
+    monkeypatch.chdir(tmp_path)
+    log = SentLog(Path("sent.jsonl"), deployed.computer, URL)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    log.write(home.client.leave(), home.client)
+    (tmp_path / "sent.jsonl").rename(tmp_path / "sent.jsonl.1")
+    if there:
+        (tmp_path / "sent.jsonl").touch()
+    with pytest.raises(Unlogged, match=rf"{reason}\), so the leave was not sent: .*, or start the client again"):
+        log.write(home.client.leave(), home.client)
+    log.close()
+    assert len(read_log(tmp_path / "sent.jsonl.1")) == 1
 
 
 @pytest.mark.parametrize("content", ["text\n", "text", '{"time": "x"}\n', '{"time": "x\n{"time": "\n', "[]\n"])

@@ -56,7 +56,8 @@ class SentLog:
     """
 
     def __init__(self, path: Path, computer: Computer | None, url: str) -> None:
-        self._path, self._computer, self._url = path, computer, url
+        # Absolute, because functions for data may change the working directory.
+        self._path, self._computer, self._url = path.absolute(), computer, url
         self._lock = FileLock(path.with_name(f".{path.name}.lock"))
         try:
             self._lock.acquire(timeout=0)
@@ -110,16 +111,19 @@ class SentLog:
 
     def _append(self, entry: dict[str, Any]) -> None:
         """Write a line to the disk, or leave the file unchanged."""
-        line, before = memoryview(json.dumps(entry).encode() + b"\n"), os.fstat(self._file.fileno()).st_size
+        line, opened = memoryview(json.dumps(entry).encode() + b"\n"), os.fstat(self._file.fileno())
         try:
+            if not os.path.samestat(self._path.stat(), opened):  # moved away, or replaced
+                raise OSError(None, "another file is in its place")
             while line:
                 line = line[self._file.write(line) :]
             flush(self._file.fileno())
         except OSError as error:
             with suppress(OSError):
-                self._file.truncate(before)
+                self._file.truncate(opened.st_size)
             raise Unlogged(
-                f"{self._path} cannot be written ({error.strerror}), so the {entry['what']} was not sent: free some space"
+                f"{self._path} cannot be written ({error.strerror}), so the {entry['what']} was not sent: free some space, "
+                "or start the client again if the file was moved"
             ) from None
 
     def _report(self, state: ClientState) -> dict[str, Any]:
