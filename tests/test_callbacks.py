@@ -185,6 +185,16 @@ def test_resumed_run_stops_at_the_same_round(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name", ["mse", "nll", "brier_score", "deviance", "mape", "cross_entropy", "ece", "error_rate", "log_loss"]
+)
+def test_metrics_that_fall_as_models_improve_do_not_end_a_run(name):
+    stopping = to.EarlyStopping(patience=1, metric=f"validation_{name}")
+    stopping.on_start({}, None)
+    assert not any(stopping.on_round({f"validation_{name}": value}) for value in (3.0, 2.0, 1.0))
+    assert stopping.on_round({f"validation_{name}": 1.5})
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({}, "write patience=10, target=0.9, or both"),

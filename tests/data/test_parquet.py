@@ -180,3 +180,25 @@ def test_files_of_different_types_are_refused(tmp_path: Path) -> None:
         DataError, match=r"column 'y' is int32 in .*1.parquet and double in .*2.parquet: write one type"
     ):
         ParquetClients(tmp_path, client="who", label="y", inputs="x")
+
+
+def test_labels_that_are_truth_values_are_classes(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"who": ["a", "a", "b"], "x": [1.0, 2.0, 3.0], "y": [True, False, True]}), tmp_path / "t.parquet"
+    )
+    clients = ParquetClients(tmp_path, client="who", label="y", inputs="x")
+    assert [(y.dtype, y.tolist()) for _, y in clients] == [(torch.int64, [1, 0]), (torch.int64, [1])]
+
+
+def test_clients_that_are_missing_or_of_two_types_are_refused(tmp_path: Path) -> None:
+    def written(*columns: list[Any]) -> ParquetClients:
+        for i, who in enumerate(columns):
+            pq.write_table(pa.table({"who": who, "x": [1.0, 2.0], "y": [0, 1]}), tmp_path / f"{i}.parquet")
+        return ParquetClients(tmp_path, client="who", label="y", inputs="x")
+
+    with pytest.raises(DataError, match="row 2 of row group 0 has no 'who'"):
+        written([1.0, float("nan")])
+    with pytest.raises(
+        DataError, match=r"column 'who' is int64 in .*0.parquet and string in .*: write one type in all files"
+    ):
+        written([1, 2], ["1", "2"])

@@ -93,6 +93,14 @@ def test_pooled_examples_have_clients_only_if_all_have():
     assert (made.pooled().client_ids, made.pooled().client_names) == (None, None)
 
 
+def test_pooled_examples_have_weights_only_if_all_have():
+    made = source(weights=torch.full((6,), 9.0), test_x=torch.rand(1, 2), test_y=torch.tensor([0]))
+    with pytest.raises(
+        ConfigurationError, match="toy: weights without test_weights: give those of the test examples too"
+    ):
+        made.pooled()
+
+
 def test_pooling_without_official_test_returns_the_training_data():
     with pytest.raises(ConfigurationError, match="toy has no official test split whose examples could join the others"):
         source().pooled()

@@ -1,7 +1,7 @@
 """Splits of a source into clients and test sets."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, DataError
 from turnout.data import Equalize, Normalize
 from turnout.data.federated import FederatedData
-from turnout.data.partition import ById, ClassesPerClient, Dirichlet, Iid, LabelClusters
+from turnout.data.partition import ById, ClassesPerClient, Dirichlet, Iid, LabelClusters, Partition
 from turnout.data.shards import Shards
 from turnout.data.source import Source
 from turnout.data.split import split_source
+
+from ..logs import logged
 
 PARTS = ("train", "test", "client_test", "unseen_train", "unseen_test")
 
@@ -445,3 +447,44 @@ def test_transforms_are_passed_on_and_checked() -> None:
     assert split_source(source(transforms=(Normalize(0.5, 0.5),)), Iid(), 4).transforms == (Normalize(0.5, 0.5),)
     with pytest.raises(ConfigurationError, match="Equalize works on colors"):
         split_source(source(transforms=(Normalize(0.5, 0.5), Equalize())), Iid(), 4)
+
+
+@dataclass(frozen=True)
+class Fixed(Partition):
+    """Assign given rows."""
+
+    rows: Any = ()
+
+    def assign(self, labels: Any, num_clients: Any, seed: int, client_ids: Any = None) -> list[np.ndarray]:
+        return self.rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([np.arange(10), np.arange(9, 20)], "got 21 rows of 2 clients, 20 of them different, from 0 to 19"),
+        (
+            [np.array([0, -1]), np.arange(5, 20)],
+            "from -1 to 19; needed different indices of the 60 examples for 2 clients",
+        ),
+        ([np.arange(10), np.arange(50, 61)], "from 0 to 60"),
+        ([np.arange(60) < 9, np.arange(60) >= 9], "got 120 rows of 2 clients, 2 of them different, from 0 to 1"),
+        ([np.arange(3), np.arange(3, 9), np.arange(9, 12)], "got 12 rows of 3 clients"),
+    ],
+)
+def test_rows_of_a_partition_are_checked(rows: Any, message: str) -> None:
+    """An example of two clients would be a test of one and train the other; a mask or -1 would be other rows."""
+    with pytest.raises(DataError, match=f"partition Fixed: .*{message}"):
+        split_source(source(60), Fixed(rows), 2, test_fraction=0.0)
+    kept = split_source(source(60), Fixed([[], [1, 0], np.arange(2, 9)]), 3, test_fraction=0.0, empty="drop")
+    assert kept.train.sizes.tolist() == [2, 7]
+
+
+def test_tests_of_clients_without_training_examples_are_named() -> None:
+    x, ids = torch.zeros(6, 2), np.array([0, 0, 1, 1, 2, 2])
+    y = torch.zeros(6, dtype=torch.int64)
+    some = Source("toy", x, y, test_x=x, test_y=y, client_ids=ids, test_client_ids=ids * 2)
+    with logged("toy: 2 of 6 test examples belong to clients without training examples, and are not used"):
+        data = split_source(some)
+    assert data.client_test is not None
+    assert data.client_test.sizes.tolist() == [2, 0, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,18 @@ def test_other_devices_require_data_in_memory(tmp_path: Path) -> None:
     to.data.store(tmp_path, classification())
     with pytest.raises(ConfigurationError, match=r"device: meta cannot read a stored federation: write .*mapped=False"):
         DeviceData(to.data.stored(tmp_path), torch.device("meta"))
+
+
+def test_transforms_of_a_stored_federation_are_named(tmp_path: Path) -> None:
+    """Training without them would be another experiment."""
+    norm = to.data.Normalize(0.5, 0.25)
+    data = replace(digits(), transforms=(norm,))
+    to.data.store(tmp_path / "s", data)
+    with pytest.raises(
+        ConfigurationError, match=r"had the transforms Normalize\(mean=0.5, std=0.25\), which are not part"
+    ):
+        to.data.stored(tmp_path / "s")
+    assert to.data.stored(tmp_path / "s", transforms=()).transforms == ()
+    again = to.data.stored(tmp_path / "s", transforms=data.transforms)
+    for one, other in zip(*(parameters(experiment(of).run()) for of in (data, again)), strict=True):
+        assert torch.equal(one, other)

@@ -123,7 +123,7 @@ class Examples:
         Natural clients are kept if those of both parts are known.
 
         Raises:
-            ConfigurationError: if the data have no official test split.
+            ConfigurationError: if the data have no official test split, or one without weights.
         """
         if self.test_x is None or self.test_y is None:
             raise ConfigurationError(f"{self.name} has no official test split whose examples could join the others")
@@ -132,8 +132,11 @@ class Examples:
             ids = np.concatenate([self.client_ids, self.test_client_ids])
         weights = self.weights
         if weights is not None:
-            of_test = weights.new_ones(len(self.test_x)) if self.test_weights is None else self.test_weights
-            weights = torch.cat([weights, of_test])
+            if self.test_weights is None:
+                raise ConfigurationError(
+                    f"{self.name}: weights without test_weights: give those of the test examples too"
+                )
+            weights = torch.cat([weights, self.test_weights])
         return replace(
             self,
             x=torch.cat([self.x, self.test_x]),

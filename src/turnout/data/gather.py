@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.random import generator
 from turnout.data.examples import Examples
 from turnout.data.shards import Shards
+
+LOG = logging.getLogger("turnout.data")
 
 
 def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.ndarray:
@@ -183,6 +186,9 @@ def official_tests(source: Examples, clients: Clients, client_test_fraction: flo
     if client_test_fraction:
         needed = f"0, because {source.name} has official test examples for each client"
         raise refuse("client_test_fraction", given=client_test_fraction, needed=needed)
+    if (unknown := ~np.isin(ids, known)).any():
+        LOG.warning("%s: %d of %d test examples belong to clients without training examples, and are not used",
+                    source.name, unknown.sum(), len(ids))  # fmt: skip
     client = np.searchsorted(clients.natural, ids).clip(max=len(clients.natural) - 1)
     owner = np.where(clients.natural[client] == ids, client, -1)
     order = np.argsort(owner, kind="stable")

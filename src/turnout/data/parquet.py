@@ -40,8 +40,8 @@ class ParquetClients:
     Args:
         path: a file, or a folder of ``.parquet`` files, which are read in the order of their names.
         client: the column with the client of each row.
-        label: the column with the targets: integers or text are classes, floats are numbers to predict, in the type of
-            floating-point inputs, else float32.
+        label: the column with the targets: integers, truth values or text are classes, floats are numbers to predict, in the
+            type of floating-point inputs, else float32.
         inputs: the column of encoded images (bytes, or a struct with a field ``bytes``), or of lists of numbers of one
             length, which keep their type; or the numeric columns of a table, which become float32.
         size: height and width to which images are scaled; required for images.
@@ -83,16 +83,16 @@ class ParquetClients:
         self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
         self._paths = _paths(Path(path))
         self._files = list(map(_opened, self._paths))
-        self._check_types()
+        self._check_types(client)
         self._images = self._holds_images(client)
         self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
         # The clients of a row group are consecutive, so caching the last group serves several of them.
         self._group = lru_cache(maxsize=1)(self._read)
 
-    def _check_types(self) -> None:
+    def _check_types(self, client: str) -> None:
         """Check that the columns have the same types in all files."""
-        for name in (*self._inputs, self._label):
+        for name in (client, *self._inputs, self._label):
             kinds = [file.schema_arrow.field(name).type for file in self._files if name in file.schema_arrow.names]
             for path, kind in zip(self._paths, kinds, strict=False):
                 if kind != kinds[0]:
@@ -128,7 +128,7 @@ class ParquetClients:
                 names = np.asarray(file.read_row_group(group, columns=[column])[column].to_pylist(), dtype=object)
                 bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
                 for start, stop in pairwise(bounds if len(names) else ()):
-                    if names[start] is None:
+                    if names[start] is None or names[start] != names[start]:  # NaN is unequal to itself
                         raise DataError(
                             f"{self._paths[number]}: row {start + 1} of row group {group} has no {column!r}"
                         )
@@ -181,7 +181,9 @@ class ParquetClients:
     def _targets(self, table: pa.Table, client: str, inputs: np.dtype) -> np.ndarray:
         """Return labels int64 ``[n]``, or numbers to predict in the type of floating-point inputs."""
         if self._classes is None:
-            array = _numbers(table[self._label], self._label, client)
+            values = table[self._label]
+            values = values.cast(pa.int64()) if pa.types.is_boolean(values.type) else values
+            array = _numbers(values, self._label, client)
             return array.astype(np.int64 if array.dtype.kind != "f" else inputs if inputs.kind == "f" else np.float32)
         values = table[self._label].to_pylist()
         if unknown := [value for value in values if value not in self._classes]:

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, below_one, check_seed, count, known_name, probability, refuse
+from turnout.core.checks import (
+    ConfigurationError,
+    DataError,
+    below_one,
+    check_seed,
+    count,
+    known_name,
+    probability,
+    refuse,
+)
 from turnout.core.other_names import explains_arguments
 from turnout.core.random import generator
 from turnout.data.columns import Columns
@@ -75,6 +84,7 @@ def split_source(
 
     Raises:
         ConfigurationError: if options are out of range or do not fit the data, and as the partition does.
+        DataError: if a partition assigns an example twice.
     """
     others = {"unseen": unseen_clients, "validation": validation_clients, "test": test_clients}
     shares = {"client_test_fraction": client_test_fraction, "validation_fraction": validation_fraction}
@@ -232,7 +242,25 @@ def _assign(
         num_clients += others
     ids = None if source.client_ids is None else source.client_ids[pool]
     targets = source.y if source.num_classes is not None else source.y.double()
-    return [pool[rows] for rows in partition.assign(targets.numpy(force=True)[pool], num_clients, seed, ids)]
+    assigned = partition.assign(targets.numpy(force=True)[pool], num_clients, seed, ids)
+    _check_rows(type(partition).__name__, assigned, len(pool), num_clients)
+    return [pool[rows] for rows in assigned]
+
+
+def _check_rows(partition: str, assigned: Sequence[Any], n: int, num_clients: int | None) -> None:
+    """Check that rows of clients are disjoint indices of examples, so that no example is in two splits.
+
+    Raises:
+        DataError: if not, or if there are other clients than were asked for.
+    """
+    rows = np.concatenate([np.arange(0), *(part for part in assigned if len(part))])
+    valid = rows.dtype.kind == "i" and not (rows < 0).any() and not (rows >= n).any()
+    if not valid or np.bincount(rows, minlength=1).max() > 1 or num_clients not in (None, len(assigned)):
+        raise DataError(
+            f"partition {partition}: got {len(rows)} rows of {len(assigned)} clients, {len(np.unique(rows))} of them "
+            f"different, from {rows.min(initial=n)} to {rows.max(initial=0)}; needed different indices of the {n} examples "
+            f"for {num_clients or 'the'} clients"
+        )
 
 
 def _natural(source: Examples, partition: Partition, holders: Sequence[np.ndarray]) -> np.ndarray | None:

@@ -61,10 +61,12 @@ def store(
         ...     stored(folder).num_clients
         100
     """
+    transforms: list[str] = []
     if isinstance(clients, FederatedData):
         if clients.train.weights is not None:
             raise ConfigurationError("store: weights of examples are not stored: leave them out")
         name, num_classes, client_names = clients.name, clients.num_classes, clients.client_names
+        transforms = list(map(str, clients.transforms))
         clients = {split: map(shards.client, range(shards.num_clients)) for split, shards in clients.splits.items()}
     if "train" not in clients:
         raise ConfigurationError("store: there are no training clients: give {'train': ...}")
@@ -80,6 +82,7 @@ def store(
             "name": name,
             "num_classes": num_classes,
             "client_names": None if client_names is None else list(client_names),
+            "transforms": transforms,
             "splits": {split: _write(path, split, several) for split, several in clients.items()},
         }
         (path / f"{INDEX}.part").write_text(json.dumps(index), encoding="utf-8")
@@ -91,17 +94,19 @@ def store(
 
 
 def stored(
-    folder: str | os.PathLike[str], *, transforms: Sequence[Transform] = (), mapped: bool = True
+    folder: str | os.PathLike[str], *, transforms: Sequence[Transform] | None = None, mapped: bool = True
 ) -> FederatedData:
     """Load a federation that `store` has written.
 
     Args:
         folder: folder with the files.
-        transforms: transforms of minibatches. ``Normalize`` scales uint8 images to [0, 1] before it normalizes them.
+        transforms: transforms of minibatches, which are not part of the files; None is none, if the stored federation had
+            none. ``Normalize`` scales uint8 images to [0, 1] before it normalizes them.
         mapped: map inputs into memory, so that the system reads those of a minibatch when needed and caches what fits. The
             files must not change in the meantime. False reads all data at once, which a GPU needs.
 
     Raises:
+        ConfigurationError: if the stored federation had transforms, and none are given.
         DataError: if the folder has no federation, or sizes of files differ from the index.
     """
     path = Path(folder)
@@ -111,12 +116,17 @@ def stored(
             raise DataError(
                 f"{path} has format {index['format']} of stores, and this version reads {_FORMAT}: write it anew"
             )
+        if transforms is None and (had := index.get("transforms")):
+            raise ConfigurationError(
+                f"stored: the federation in {path} had the transforms {', '.join(had)}, which are not part of the files: "
+                "write stored(folder, transforms=data.transforms), or transforms=() for none"
+            )
         splits: dict[str, Any] = {split: _read(path, split, facts, mapped) for split, facts in index["splits"].items()}
         names = index["client_names"]
         return FederatedData(
             name=index["name"],
             num_classes=index["num_classes"],
-            transforms=tuple(transforms),
+            transforms=tuple(transforms or ()),
             client_names=None if names is None else tuple(names),
             recipe={"source": "store", "name": index["name"]},
             **splits,

@@ -99,7 +99,18 @@ def is_of_test_examples(metric: str) -> bool:
 
 
 def less_is_better(metric: str) -> bool:
-    """Return whether lower values of a column are better: true of losses, errors, norms and costs, false of accuracies."""
-    return metric.endswith(("loss", "rmse", "mae", "perplexity", "error", "norm", "seconds")) or metric.startswith(
-        "bytes"
-    )
+    """Return whether lower values of a column are better: true of losses, errors, norms and costs, false of accuracies.
+
+    Metrics of users are judged by their names as well.
+
+    >>> less_is_better("validation_mse"), less_is_better("validation_brier_score"), less_is_better("validation_f1")
+    (True, True, False)
+    """
+    return metric.endswith(_LESS) or metric.startswith("bytes")
+
+
+_LESS = (
+    "loss", "error", "error_rate", "perplexity", "norm", "seconds", "mse", "rmse", "mae", "mape", "msle", "rmsle", "nll",
+    "entropy", "deviance", "brier", "brier_score", "ece",
+)  # fmt: skip
+"""Ends of the names of columns whose lower values are better."""
