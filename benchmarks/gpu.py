@@ -123,7 +123,8 @@ def made(measurement: Measurement, limit: float) -> dict[str, Any]:
 def tests(device: str, quick: bool) -> dict[str, Any]:
     """Run the tests on the device."""
     which = TESTS[1:2] if quick else TESTS
-    command = (sys.executable, "-m", "pytest", "-q", "-n", "0" if quick else "8", "-p", "no:cacheprovider", *which)
+    without = ("-p", "no:cacheprovider", "-p", "no:benchmark")  # the latter warns where it is installed
+    command = (sys.executable, "-m", "pytest", "-q", "-n", "0" if quick else "8", *without, *which)
     more = ("-k", "trained_together and vectorized") if quick else ()
     done = subprocess.run(
         (*command, *more),

@@ -25,10 +25,6 @@ def section(results: Mapping[str, Any] | None) -> str:
         )
         lines.append(f"| {workload} | {cohort} | {' | '.join('-' if s is None else f'{s:,.0f}' for s in speeds)} |")
     lines.append("")
-    for workload in sorted({cell[0] for cell in cells}):
-        pair = [figures.get(f"{workload} cohort {size} cuda_graph", {}).get("round_s_median") for size in (25, 250)]
-        if all(pair):
-            lines.append(f"- A cohort ten times as large takes {pair[1] / pair[0]:.2f} times as long in {workload}.")
     told = {name: value for name, value in figures.items() if " cohort " not in name and name != "profile"}
     lines += [f"- {name}: {_words(value)}" for name, value in told.items()]
     return "\n".join(lines)
