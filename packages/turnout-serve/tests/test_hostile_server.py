@@ -26,7 +26,7 @@ from turnout_serve.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sl
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import send
 from turnout_serve.client.join import Connection, Joined, ServerSilent, announcement, fetch
-from turnout_serve.client.newcomer import Newcomer
+from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState, Pending
 from turnout_serve.client.worker import Worker
@@ -394,11 +394,51 @@ def test_repeated_offset_is_retried_with_backoff():
     put = session.send(table(client=3, run="r1"))
     assert put.method == "PUT"
     for offset in (0, -5, "x", None, 0):
-        action = session.send(Answer(409, json.dumps({"offset": offset}).encode()))
+        action = session.send(Answer(409, json.dumps({"reason": "a piece is missing", "offset": offset}).encode()))
         assert isinstance(action, Sleep)
         put = session.send(None)
         assert put.body == b"body"
-    assert session.send(Answer(409, json.dumps({"offset": 2}).encode())).body == b"dy"
+    assert session.send(Answer(409, b'{"reason": "a piece is missing", "offset": 2}')).body == b"dy"
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 400, 401, 403, 404, 409, 410, 413, 422, 426, 502])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[1]", b'{"error": "proxy"}'])
+def test_answers_of_a_proxy_to_a_report_are_no_answer(status, body):
+    """It says neither that the report was taken nor that it is not wanted: the same bytes are sent again."""
+    made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
+    made.state.enrolled(3, "r1")
+    made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
+    session: Any = made.session()
+    next(session)
+    session.send(table(client=3, run="r1"))
+    assert isinstance(session.send(Answer(status, body)), Sleep)
+    assert session.send(None).method == "GET"
+    put = session.send(table(state="open", offset=0))
+    assert (put.method, put.body, made.done) == ("PUT", b"body", 0)
+    assert made.state.pending is not None
+
+
+def test_report_on_a_task_that_has_ended_is_dropped_also_where_a_proxy_refuses_it():
+    """A proxy with a limit on the size of bodies never lets the server say so."""
+    made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
+    made.state.enrolled(3, "r1")
+    made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
+    session: Any = made.session()
+    next(session)
+    session.send(table(client=3, run="r1"))
+    session.send(Answer(413, b"<html>413 Request Entity Too Large</html>"))
+    session.send(None)
+    assert session.send(table(state="dropped", reason="late")).path == "/v1/checkin"
+    assert made.state.pending is None
+
+
+def test_client_gives_up_a_server_that_only_a_proxy_answers_for(caplog):
+    """A server that is down behind a proxy is silent, whatever the proxy answers."""
+    made = Newcomer(ClientState(), manners=Manners(backoff=0.01), jitter=random.Random(0))
+    bad_gateway, silent = response(b"<html>", "502 Bad Gateway"), "has not answered for 0 seconds"
+    with speaking(bad_gateway) as (connection, _), pytest.raises(ServerSilent, match=silent):
+        Joined(made, connection, patience=0.05).run()
+    assert "the server does not answer: trying again" in caplog.text
 
 
 def test_invalid_seconds_are_refused():

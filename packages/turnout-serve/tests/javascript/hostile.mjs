@@ -34,7 +34,7 @@ function working(body) {
     task: 1, version: 0, phase: "train", repeat: 0, model: hex(sha256(body)), size: body.length, heartbeat: 0.1,
     fingerprint: "0".repeat(32), told: {},
   };
-  return {model: body, "/v1/checkin": () => (asked++ ? {over: `over${escapes}`} : {task}), "/v1/tasks": () => ({})};
+  return {model: body, "/v1/checkin": () => (asked++ ? {over: `over${escapes}`} : {task}), "/v1/tasks": () => ({state: "taken"})};
 }
 
 const found = {};
@@ -44,6 +44,11 @@ found.layers = await outcome({"/v1/run": () => ({...about, training: {...about.t
 found.model = await outcome(working(Uint8Array.from([3, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3])));
 const tensors = new TextEncoder().encode('{"params":{"dtype":"F64"}}');
 found.tensors = await outcome(working(Uint8Array.from([tensors.length, 0, 0, 0, 0, 0, 0, 0, ...tensors])));
+
+// A report that a proxy answers at first.
+let reports = 0;
+found.proxy = await outcome({...working(model), "/v1/tasks": () => (reports++ ? {state: "taken"} : {hello: "proxy"})});
+found.reports = reports;
 
 // Heartbeats: an answer that is too long, answers that never come, and a clock that is set back an hour at every look.
 let beats = 0, now = 1e15;

@@ -74,6 +74,11 @@ class Answer:
         return value if isinstance(value, dict) else {}
 
     @property
+    def is_of_server(self) -> bool:
+        """True for an answer of the server: its errors have a reason, which those of a proxy lack."""
+        return 0 < self.status < 400 or "reason" in self.table()
+
+    @property
     def reason(self) -> str:
         """Reason of a refusal, in printable characters."""
         return printable(self.table().get("reason") or f"it answers {self.status}", 500)

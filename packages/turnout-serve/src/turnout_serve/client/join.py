@@ -178,15 +178,15 @@ class Joined:
 
     def _heard(self, answer: Answer) -> None:
         """Say when the server is away, and for how long; give up after too long without an answer."""
-        now = time.monotonic()
-        if answer.status and self._silent_since is not None:
+        now, is_heard = time.monotonic(), answer.is_of_server
+        if is_heard and self._silent_since is not None:
             log.warning("the server answers again", extra={"away_seconds": round(now - self._silent_since)})
-        if not answer.status and (self._silent_since is None or now - self._told_at >= _TELLS_EVERY):
+        if not is_heard and (self._silent_since is None or now - self._told_at >= _TELLS_EVERY):
             since = self._silent_since or now
             facts = {"server": self._connection.url, "for_seconds": round(now - since), "reason": _reason(answer)}
             log.warning("the server does not answer: trying again", extra=facts)
             self._told_at = now
-        self._silent_since = None if answer.status else self._silent_since or now
+        self._silent_since = None if is_heard else self._silent_since or now
         if self._silent_since is not None and now - self._silent_since >= self._patience:
             raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
 

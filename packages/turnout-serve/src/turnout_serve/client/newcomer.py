@@ -99,6 +99,8 @@ class Newcomer:
     def once(self, call: Call) -> Generator[Action, Any, Answer]:
         """Send a request with the token, once."""
         answer: Answer = yield replace(call, headers={**self.token, **call.headers})
+        if not answer.is_of_server:
+            return replace(answer, status=0, body=b"")
         if answer.status in (400, 401, 403, 426):
             raise JoinError(f"the server does not take this client: {answer.reason}")
         return answer

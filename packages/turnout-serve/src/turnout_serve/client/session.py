@@ -247,7 +247,7 @@ class Client:
             table = answer.table()
             # The memory of the client changes only with an answer that says the report was taken. Where an answer is lost,
             # the state of the task says whether it was; to train again would count the client twice.
-            if answer.status in (200, 201):
+            if answer.status in (200, 201) and table.get("state") == "taken":
                 self.state.settle(pending)
                 self.done += 1
                 return
@@ -258,14 +258,17 @@ class Client:
                 attempt += 1
                 yield self._newcomer.pause(attempt)
                 continue
-            if answer.status in (404, 409, 410, 413, 422):
-                log.info("report dropped", extra={"task": pending.task.task, "reason": answer.reason})
-                self.state.drop()
-                return
-            attempt += 1
-            yield self._newcomer.pause(attempt, answer)
-            table = (yield from self._newcomer.ask(Call("GET", path))).table()
-            offset = length if uploaded else self._offset(table, pending)
+            if answer.status not in (404, 409, 410, 413, 422):
+                attempt += 1
+                yield self._newcomer.pause(attempt, answer)
+                answer = yield from self._newcomer.ask(Call("GET", path))
+                table = answer.table()
+                offset = length if uploaded else self._offset(table, pending)
+                if table.get("state") != "dropped":
+                    continue
+            log.info("report dropped", extra={"task": pending.task.task, "reason": answer.reason})
+            self.state.drop()
+            return
 
     def _upload(self, pending: Pending) -> Generator[Action, Any, bool]:
         """Upload a report to the object store; return False where it has to be sent to the server."""

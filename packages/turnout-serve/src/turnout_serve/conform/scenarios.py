@@ -118,6 +118,8 @@ SCENARIOS = (
     Scenario("503 to a report", _REPORT, _refused(503), _KEEPS, _same_report),
     Scenario("429 to a report", _REPORT, _refused(429, seconds=1.0), _KEEPS, _same_report),
     Scenario("500 to a report", _REPORT, _refused(500), _KEEPS, _same_report),
+    Scenario("200 of a proxy to a report", _REPORT, Fault("status", 200, {"hello": "proxy"}), _KEEPS, _same_report),
+    Scenario("404 of a proxy to a report", _REPORT, Fault("status", 404), _KEEPS, _same_report),
     Scenario("410 to a report", _REPORT, _refused(410), "drops the report", _dropped),
     Scenario("413 to a report", _REPORT, _refused(413), "drops the report", _dropped),
     Scenario("422 to a report", _REPORT, _refused(422), "drops the report", _dropped),

@@ -639,9 +639,8 @@ export class Client {
     };
     for (let offset = 0, attempt = 0; ;) {
       const sent = {body: body.subarray(offset), headers: {...headers, "upload-offset": String(offset)}};
-      const answer = await this.once("PUT", `${path}/report`, sent);
-      const {status, table} = answer;
-      if (status === 200 || status === 201) {
+      const answer = await this.once("PUT", `${path}/report`, sent), {status, table} = answer;
+      if ((status === 200 || status === 201) && table.state === "taken") {
         this.state = {...this.state, stepsDone, pending: null};
         await this.options.store.save(this.state);
         this.taken++;
@@ -722,6 +721,7 @@ export class Client {
     }
     if (!partial || answer.status >= 400) answer.table = tableOf(answer.body);
     answer.reason = printable(answer.table.reason ?? `it answers ${answer.status}`, 500);
+    if (answer.status >= 400 && !("reason" in answer.table)) answer.status = 0; // a proxy's
     return answer;
   }
 
