@@ -75,11 +75,26 @@ def test_decimals_are_numbers():
     assert (source.num_classes, source.y.tolist()) == (None, [1.25, 2.5, 3.0, 4.0])
 
 
-def test_whole_numbers_that_inputs_round_are_named():
-    frame = FRAME.assign(age=1_700_000_000 + np.arange(4))
-    with logged("column 'age' has numbers above 16777216, which inputs in float32 round: write scale=True"):
-        assert len(torch.unique(from_table(frame, **OPTIONS).x)) == 1
+@pytest.mark.parametrize(
+    ("values", "different"),
+    [
+        (1_700_000_000 + np.arange(4), 1),
+        (pd.Timestamp("2026-01-05 12:00") + pd.to_timedelta(np.arange(4) * 20, unit="s"), 2),  # days since 1970
+        (1e8 + np.arange(4) / 8, 1),
+    ],
+)
+def test_numbers_that_inputs_round_are_named(values, different):
+    frame = FRAME.assign(age=values)
+    with logged(r"column 'age' has numbers from [\d.]+ to [\d.]+, which inputs in float32 round: write scale=True"):
+        assert len(torch.unique(from_table(frame, **OPTIONS).x)) <= different
     assert len(torch.unique(from_table(frame, **OPTIONS, scale=True).x)) == 4
+
+
+def test_numbers_to_predict_that_float32_rounds_are_named():
+    with logged(
+        r"column 'ill' has numbers from 100000000 to 100000000.375, whose differences float32 rounds: subtract"
+    ):
+        assert len(torch.unique(from_table(FRAME.assign(ill=1e8 + np.arange(4) / 8), **OPTIONS).y)) == 1
 
 
 def test_a_column_of_several_types_says_what_to_write():

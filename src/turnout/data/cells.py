@@ -121,3 +121,15 @@ def different_types(parts: Sequence[pa.Table], name: str) -> DataError:
     """Return the error for a column that has other types in the training table than in that of the test."""
     types = " and ".join(str(part.column(name).type) for part in parts)
     return DataError(f"column {name!r} holds {types} in training and test: give both the same type")
+
+
+def rounds_differences(values: np.ndarray) -> bool:
+    """Return whether float32 rounds some of these numbers by more than a thousandth of their standard deviation.
+
+    >>> rounds_differences(1e9 + np.arange(9.0)), rounds_differences(np.arange(1e6)), rounds_differences(np.full(9, 0.1))
+    (True, False, False)
+    """
+    known = values[np.isfinite(values)]
+    with np.errstate(over="ignore"):
+        error = np.abs(known.astype(np.float32) - known).max(initial=0.0)
+    return bool(error > 1e-3 * known.std() > 0.0) if len(known) else False

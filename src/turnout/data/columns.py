@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.cells import check_values, different_types, numbers, texts
+from turnout.data.cells import check_values, different_types, numbers, rounds_differences, texts
 from turnout.data.client_ids import different_names
 from turnout.data.preparation import Preparation, PreparedColumn
 
@@ -123,10 +123,12 @@ class Columns:
 
 
 def _note_rounded(name: str, values: np.ndarray) -> None:
-    """Note whole numbers, such as times in seconds or keys, that inputs in float32 round."""
-    if (np.abs(values) > _EXACT).any() and (values == np.rint(values)).any():
-        LOG.warning("column %r has numbers above %d, which inputs in float32 round: write scale=True, or subtract a number, "
-                    "if their differences matter; leave out a column of keys by features=(...)", name, _EXACT)  # fmt: skip
+    """Note numbers that inputs in float32 round: whole ones, such as keys, and those of a small range, such as times."""
+    whole = (np.abs(values) > _EXACT).any() and (values == np.rint(values)).any()
+    if whole or rounds_differences(values):
+        LOG.warning("column %r has numbers from %.15g to %.15g, which inputs in float32 round: write scale=True, or subtract "
+                    "a number, if their differences matter; leave out a column of keys by features=(...)",
+                    name, np.nanmin(values), np.nanmax(values))  # fmt: skip
 
 
 def _one_hot(parts: Sequence[pa.Table], column: PreparedColumn) -> tuple[PreparedColumn, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.core.checks import LARGEST_COUNT, DataError, known_name, shown
-from turnout.data.cells import different_types, texts
+from turnout.data.cells import different_types, rounds_differences, texts
 from turnout.data.client_ids import different_names
 
 LOG = logging.getLogger("turnout.data")
@@ -52,7 +52,7 @@ def labels_of(
     if kinds == {"f"}:
         whole = _whole_floats(values)
         if task is None and whole is None:
-            return _floats(values), None
+            return _floats(values, name), None
         if task is None:
             raise DataError(
                 f"column {name!r} holds whole numbers as floats ({whole}), as labels become beside missing values: write "
@@ -129,12 +129,16 @@ def _regression(values: Sequence[np.ndarray], name: str, kinds: set[str], classe
         raise DataError(f"classes: got {', '.join(classes)} beside task='regression', which has none: leave them out")
     if not kinds <= {"i", "f", "b"}:
         raise DataError(f"column {name!r} holds no numbers, which task='regression' needs: write task='classification'")
-    return _floats(values)
+    return _floats(values, name)
 
 
-def _floats(values: Sequence[np.ndarray]) -> np.ndarray:
+def _floats(values: Sequence[np.ndarray], name: str) -> np.ndarray:
+    numbers = np.concatenate([part.astype(np.float64) for part in values])
+    if rounds_differences(numbers):
+        LOG.warning("column %r has numbers from %.15g to %.15g, whose differences float32 rounds: subtract a number such as "
+                    "their mean before", name, numbers.min(), numbers.max())  # fmt: skip
     with np.errstate(over="ignore"):
-        return np.concatenate([part.astype(np.float64) for part in values]).astype(np.float32)
+        return numbers.astype(np.float32)
 
 
 def _whole_floats(values: Sequence[np.ndarray]) -> str | None:
