@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from torch import nn
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.preparation import Preparation
-from turnout.export.usage import loss_of, predictions, probabilities
+from turnout.export.usage import loss_of, predictions, probabilities, usage
 
 from ..logs import logged
 
@@ -263,6 +264,36 @@ def test_card_applies_the_model_without_turnout(tmp_path: Path, model: Any, miss
     right = result.model(result.preparation(new))  # type: ignore[misc]
     np.testing.assert_allclose(outputs, right.detach(), atol=1e-6)
     assert classes == result.predict(new).tolist()
+
+
+@pytest.mark.parametrize("missing", ["refuse", "fill"])
+def test_card_reads_cells_as_turnout_does(missing: Any) -> None:
+    """Whole numbers beside missing ones are floats in pandas, and categories and gaps that it does not know are errors."""
+    pytest.importorskip("safetensors")
+    table = {
+        "stage": [1, 2, 3, 2] * 5,
+        "smokes": [True, False] * 10,
+        "dose": [0.5, 1.5] * 10,
+        "ill": ["no", "yes"] * 10,
+    }
+    source = to.data.from_table(table, label="ill", categories=("stage", "smokes"), missing=missing)
+    preparation = source.split(to.partition.Iid(), num_clients=2).preparation
+    assert isinstance(preparation, Preparation)
+    code = "\n".join(usage("model.safetensors", None, preparation, "cross_entropy"))
+    names: dict[str, Any] = {"np": np, "torch": torch, "preparation": preparation.plain()}
+    exec(code[code.index("def inputs") : code.index("model =")], names)
+    good = [{"stage": stage, "smokes": smokes, "dose": 1} for stage in (2, 2.0, "2") for smokes in (True, np.True_)]
+    np.testing.assert_array_equal(names["inputs"](good), [[0, 1, 0, 0, 1, 1]] * 6)
+    wrong = [{"stage": 4}, {"smokes": "True"}]
+    gaps = [{"stage": None}, {"stage": math.nan}, {"dose": None}, {"dose": math.nan}]
+    for row in wrong + gaps * (missing == "refuse"):
+        with pytest.raises(AssertionError, match=next(iter(row))):
+            names["inputs"]([good[0] | row])
+        with pytest.raises(DataError, match=next(iter(row))):
+            preparation({name: [cell] for name, cell in (good[0] | row).items()})
+    for row in gaps * (missing == "fill"):
+        given = preparation({name: [good[0][name], cell] for name, cell in (good[0] | row).items()})
+        np.testing.assert_array_equal(names["inputs"]([good[0] | row]), given[1:])
 
 
 def test_metadata_of_safetensors_describe_module_and_preparation(tmp_path: Path) -> None:

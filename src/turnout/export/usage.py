@@ -63,7 +63,6 @@ def usage(file: str, module: nn.Module | None, preparation: Preparation, loss: s
     code = f"""
 import json
 from collections import OrderedDict
-
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -75,21 +74,22 @@ preparation = json.load(open("{FILE}", encoding="utf-8"))
 def inputs(rows):  # rows: dictionaries with the keys {", ".join(names)}
     parts = []
     for column in preparation["columns"]:
-        cells = [row.get(column["name"]) for row in rows]
+        cells = [None if (cell := row.get(column["name"])) != cell else cell for row in rows]  # NaN is missing
         if column["kind"] == "category":
-            cells = [cell if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell) for cell in cells]
+            cells = [cell if isinstance(cell, str | None) else str(cell).lower().removesuffix(".0") for cell in cells]
+            assert set(cells) <= {{*column["values"], *[None] * preparation["fills"]}}, (column["name"], set(cells))
             parts += [[float(cell == value) for cell in cells] for value in column["values"]]
         else:  # dates are days since 1970
             numbers = np.array([column.get("fill") if cell is None else cell for cell in cells], dtype=np.float64)
+            assert not np.isnan(numbers).any(), (column["name"], "missing value")
             parts.append((numbers - column.get("mean", 0.0)) / column.get("std", 1.0))
     return torch.from_numpy(np.array(parts, dtype=np.float64).T.astype(np.float32))
 
 
 model = {model}
 model.load_state_dict(load_file("{file}"))
-model.eval()
 with torch.no_grad():
-    outputs = model(inputs(rows))
+    outputs = model.eval()(inputs(rows))
 """
     return [*code.strip().splitlines(), *(_classes(loss) if preparation.classes else [])]
 
