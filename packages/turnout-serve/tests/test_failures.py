@@ -292,6 +292,34 @@ def test_server_waits_for_a_full_disk(world, monkeypatch, undisturbed, point, at
     assert replay(deployed.setting, deployed.folder).same is True
 
 
+@pytest.mark.parametrize("task_deadline", [None, 60.0])
+def test_full_disk_drops_no_task(world, monkeypatch, undisturbed, task_deadline):
+    """Clients that were answered with 503 have the time to come back, however long it took to free space."""
+    disk, leases = Full(3), Leases(heartbeat=2.0, grace=5.0, task_deadline=task_deadline)
+    deployed = world(RUN, checkpoint_every=0.0, leases=leases)
+    writer, flush = deployed.host.service.writer, deployed.host.service.writer.flush
+
+    def later(_):
+        deployed.clock.now += 1000.0
+
+    def patient():
+        while True:
+            try:
+                return flush()
+            except StoreUnavailable as error:
+                writer.wait(error)
+                writer.handler.tick()
+
+    monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", later)
+    monkeypatch.setattr(writer, "flush", patient)
+    with monkeypatch.context() as full:
+        full.setattr(files, "sync", disk.around(files.sync))
+        deployed.run()
+    assert disk.failed == 3
+    assert deployed.host.driver.ledger.dropped == {}
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
 def test_server_waits_for_a_database_on_a_full_disk(folder):
     """Reports are accepted once SQLite can write again, each once."""
     store = Store(folder)

@@ -29,6 +29,10 @@ class Handler(Protocol):
         """Put events that are due into the queue; return the seconds until the next one can be due."""
         ...
 
+    def forgive(self) -> None:
+        """Give all clients time, after a time in which the server could write nothing."""
+        ...
+
     def admit(self, event: Event, codes: set[str]) -> bool:
         """Return whether an event is to be written; if not, it has been answered.
 
@@ -56,6 +60,7 @@ class EntryHandler:
     def __init__(self, driver: Driver, enrollment: Enrollment, timeouts: Timeouts, min_clients: int) -> None:
         self._driver, self._enrollment, self._timeouts = driver, enrollment, timeouts
         self._min_clients, self._starting = min_clients, driver.run is not None
+        self.forgive = timeouts.forgive
 
     def tick(self) -> float:
         """Begin the run once enough clients are present, and queue what is due; return the seconds until more can be."""

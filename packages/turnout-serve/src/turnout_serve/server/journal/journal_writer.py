@@ -204,6 +204,7 @@ class JournalWriter:
         if self.stopping and self._failures > 3:
             raise StoreUnavailable(f"{self.store.folder} cannot be written: {error}") from error
         time.sleep(min(2.0, 0.05 * 2 ** min(self._failures, 6)))
+        self.handler.forgive()  # before any lease ends: clients were answered with 503
 
     def _fail(self, error: Exception) -> None:
         """Log and record why the server cannot go on; it still answers requests where only the run has failed."""

@@ -49,9 +49,9 @@ class Timeouts:
         self._timers: list[tuple[float, int]] = []  # a heap of (time, timer)
         self._deadlines: list[tuple[float, int, int]] = []  # a heap of (time, client, task)
         now = clock()
-        # Leases are not in the journal. Clients that were present get the time to notice that the server is back.
-        for client in driver.present():
-            self.presence.start(client, self._at_work + leases.grace + leases.longest_wait)
+        self._absence = self._at_work + leases.grace + leases.longest_wait
+        for client in driver.present():  # leases are not in the journal
+            self.presence.start(client, self._absence)
         self._set_deadlines(driver.present())
         timers = driver.surveys.timers | ({} if driver.run is None else driver.run.tasks.timers)
         for timer, due in timers.items():
@@ -75,6 +75,14 @@ class Timeouts:
     def renew(self, client: int) -> None:
         """Renew the lease of a client at work."""
         self.presence.renew(client, self._at_work)
+
+    def forgive(self) -> None:
+        """Give all clients the time to notice that the server is back, after a time in which it could write nothing."""
+        with self._lock:
+            for client in self._driver.present():
+                self.presence.extend(client, self._absence)
+            self._deadlines.clear()
+            self._set_deadlines(self._driver.present())
 
     def suspension(self, client: int) -> float:
         """Return the seconds until a client that has lost many tasks in a row may have another one."""
