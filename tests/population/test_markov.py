@@ -6,7 +6,7 @@ Transitions of independent clients are binomial, so every frequency is held agai
 import numpy as np
 import pytest
 
-from turnout.population.availability import Markov, markov
+from turnout.population.availability import Diurnal, Markov, markov
 
 N = 100_000
 JOIN = 0.05
@@ -141,7 +141,7 @@ def evaluations(monkeypatch):
 
 def test_cost_does_not_depend_on_the_number_of_clients(evaluations):
     costs = []
-    for num_clients in (10**3, 10**5, 10**7):
+    for num_clients in (10**4, 10**5, 10**7):
         evaluations[0] = 0
         Markov().bind(num_clients, None, 0).available(np.arange(1000), 123)
         costs.append(evaluations[0])
@@ -162,3 +162,29 @@ def test_query_takes_few_draws_for_any_chain_and_round(evaluations, rate, join):
 def test_invalid_join_is_refused(join):
     with pytest.raises(ValueError, match=r"join: got .* needed a probability between 1e-06 and 1 - 1e-06"):
         Markov(join=join)
+
+
+def test_next_rounds_of_all_clients_are_drawn_at_once(evaluations):
+    bound, everyone = Markov().bind(100, None, 0), np.arange(100)
+    bound.available(everyone, 64)
+    evaluations[0] = 0
+    for t in range(65, 128):
+        bound.available(everyone, t)
+    assert evaluations[0] == 0
+    bound.available(everyone, 128)
+    assert evaluations[0] > 0
+
+
+@pytest.mark.parametrize("pattern", [Markov(mean=0.1), Markov(mean=0.04), Diurnal()])
+@pytest.mark.parametrize("num_clients", [1, 3, 100, 5000, 9000])
+def test_remembered_rounds_are_those_of_single_clients(pattern, num_clients):
+    bound = pattern.bind(num_clients, None, 3)
+    clients = np.random.default_rng(0).permutation(num_clients).repeat(2)
+    for t in (0, 63, 64, 5, 10**12, 6, 200):
+        found = bound.available(clients, t)
+        alone = [
+            bool(pattern.bind(num_clients, None, 3).available(clients[[i]], t)[0])
+            for i in range(0, 12, 2)
+            if i < len(clients)
+        ]
+        assert found[: 2 * len(alone) : 2].tolist() == found[1 : 2 * len(alone) : 2].tolist() == alone

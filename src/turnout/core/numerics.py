@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 _DEVICES = ("cpu", "cuda")
+_DENORMAL, _HALF = np.float32(1e-40), np.float32(0.5)
 _forked = threading.Event()
 _lock = threading.Lock()
 _depth = 0
@@ -80,7 +81,7 @@ def use_threads(number: int) -> None:
 
 def _flushes_denormals() -> bool:
     """Return whether this thread replaces denormal numbers by zero."""
-    return not torch.tensor(1e-40, dtype=torch.float32).mul(0.5).item()
+    return not _DENORMAL * _HALF
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,9 +8,8 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
 from turnout.core.random import fold, generator, stream, uniform
-from turnout.population.availability.base import BoundAvailability
 from turnout.population.availability.rates import TimedAvailability, rank_by_labels
-from turnout.population.availability.renewal import last_renewal
+from turnout.population.availability.renewal import RenewingAvailability, last_renewal
 
 _TEN_MINUTES, _DAY = 600, 86_400
 
@@ -96,7 +95,7 @@ class Diurnal(TimedAvailability, name="diurnal"):
 
 
 @dataclass(frozen=True, eq=False)
-class BoundDiurnal(BoundAvailability):
+class BoundDiurnal(RenewingAvailability):
     """`Diurnal` bound to N clients, with random access to any round.
 
     Attributes:
@@ -115,10 +114,10 @@ class BoundDiurnal(BoundAvailability):
     state_key: int
     renewal_key: int
 
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the availability of `clients` in `round`, bool ``[B]``."""
+    def at(self, clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        """Return the availability of each of `clients` in its own round, bool ``[B]``."""
         p = self.rates[clients]
-        when = last_renewal(self.renewal_key, clients, self.hold[clients], round)
+        when = last_renewal(self.renewal_key, clients, self.hold[clients], rounds)
         with np.errstate(divide="ignore"):
             swing = np.minimum(self.amplitude, 1 / p - 1)
         angle = 2 * np.pi * (when * self.seconds_per_round % _DAY) / _DAY - self.peaks[clients]

@@ -8,9 +8,8 @@ import numpy as np
 
 from turnout.core.checks import refuse
 from turnout.core.random import fold, stream, uniform
-from turnout.population.availability.base import BoundAvailability
 from turnout.population.availability.rates import RatedAvailability
-from turnout.population.availability.renewal import last_renewal
+from turnout.population.availability.renewal import RenewingAvailability, last_renewal
 
 _JOIN_LIMIT = 1e-6
 
@@ -63,7 +62,7 @@ class Markov(RatedAvailability, name="markov"):
 
 
 @dataclass(frozen=True, eq=False)
-class BoundMarkov(BoundAvailability):
+class BoundMarkov(RenewingAvailability):
     """`Markov` bound to N clients, with random access to any round.
 
     Let c = 1 - p01 - p10, the correlation of consecutive rounds. A step of the chain has the same law as this one: with
@@ -80,8 +79,8 @@ class BoundMarkov(BoundAvailability):
     state_key: int
     renewal_key: int
 
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the availability of `clients` in `round`, bool ``[B]``."""
+    def at(self, clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        """Return the availability of each of `clients` in its own round, bool ``[B]``."""
         p = self.rates[clients]
         with np.errstate(divide="ignore", over="ignore"):  # p = 0 is never, p = 1 always available
             p01 = np.minimum(self.join, p / (1.0 - p))
@@ -89,6 +88,6 @@ class BoundMarkov(BoundAvailability):
         correlation = 1.0 - p01 - p10
         hold = np.abs(correlation)
         renewed = np.where(correlation >= 0, p, (p01 - hold) / (1.0 - hold))
-        when = last_renewal(self.renewal_key, clients, hold, round)
+        when = last_renewal(self.renewal_key, clients, hold, rounds)
         state = uniform(fold(self.state_key, clients, when)) < renewed
-        return state ^ ((correlation < 0) & ((round - when) % 2 == 1))
+        return state ^ ((correlation < 0) & ((rounds - when) % 2 == 1))
