@@ -183,6 +183,30 @@ def test_another_center_or_bound_is_the_same_question(world):
     assert ask(deployed, question=Question("variance", column=0))["answered"] == N
 
 
+SAME = {
+    "fields that a count does not use": (
+        Question("count"), [Question("count", "targets"), Question("count", column=7)],
+    ),
+    "fields that counts of labels do not use": (
+        Question("label_histogram"), [Question("label_histogram", "targets"), Question("label_histogram", column=1)],
+    ),
+    "the only column": (Question("mean", "targets"), [Question("mean", "targets", 0)]),
+    "quantiles of the same bins": (
+        Question("histogram", edges=(0, 1)),
+        [Question("quantiles", edges=(0.0, 1.0)), Question("histogram", edges=(-0.0, 1))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_question_with_the_same_sums_is_the_same(world, name):
+    """Another group of clients could otherwise answer it, and the difference would be the answer of one client."""
+    deployed, (first, others) = there(world, run()), SAME[name]
+    assert ask(deployed, question=first)["answered"] == N
+    for again in others:
+        assert ask(deployed, question=again)["lost"] == {"answered": N}
+
+
 def test_history_survives_a_line_that_was_cut_off(folder, world):
     """The line was not on the disk when the process was killed, so what it is about was never sent."""
     deployed = there(world, run(), homes=folder / "homes")
@@ -274,10 +298,10 @@ def contributes(repeats, version, model, others, repeat=0):
 
 def test_sums_from_one_model():
     """What is declined, and what remains: a server that claims that a sum was not opened goes on from its model."""
-    repeats = Repeats(SecureSum().masking, noised=False, allowed=False)
+    repeats = Repeats(SecureSum().masking, {}, noised=False, allowed=False)
     assert contributes(repeats, 0, "a", [2, 3, 4, 5]) == []
     assert "answered" in contributes(repeats, 0, "a", [2, 3, 4, 5])
-    other = Repeats(SecureSum().masking, noised=False, allowed=False)
+    other = Repeats(SecureSum().masking, {}, noised=False, allowed=False)
     assert contributes(other, 0, "a", [2, 3, 4, 5]) == []
     assert contributes(other, 1, "a", [2, 3, 4]) == []  # the sum of step 0 was not opened, says the server
     assert contributes(other, 2, "b", [2, 3, 4]) == []
@@ -287,7 +311,7 @@ def test_sums_from_one_model():
 
 def test_groups_of_one_version():
     """A client trains twice from a version for a buffer of groups, with the same clients or with enough others."""
-    repeats = Repeats(SecureSum().masking, noised=False, allowed=False)
+    repeats = Repeats(SecureSum().masking, {}, noised=False, allowed=False)
     assert contributes(repeats, 5, "a", [2, 3, 4, 5]) == []
     assert set(contributes(repeats, 5, "a", [2, 3, 4], repeat=1)) == {"similar group"}
     assert contributes(repeats, 5, "a", [2, 3, 4, 5], repeat=2) == []
@@ -297,7 +321,7 @@ def test_groups_of_one_version():
 
 def test_sparse_groups_are_compared_by_the_list_of_clients():
     """Of a client's few neighbors alone, groups that differ little would look alike or unlike by chance."""
-    repeats = Repeats(SecureSum(degree=2).masking, noised=False, allowed=True)
+    repeats = Repeats(SecureSum(degree=2).masking, {}, noised=False, allowed=True)
     for version, clients, declined in ((0, [1, 2, 3, 4, 5, 6], None), (1, [1, 2, 3, 4, 5], "similar group")):
         tasks = [trains(version, "a")]
         tasks += [

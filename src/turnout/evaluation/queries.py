@@ -87,6 +87,23 @@ class Question(ExplainsArguments):
             del values["bound"]
         return values
 
+    def summed(self, widths: Mapping[str, int]) -> tuple[Any, ...]:
+        """Return what is summed, except for `center` and `bound`: the same for questions with the same sums.
+
+        >>> widths = {"features": 64, "targets": 1, "classes": 10}
+        >>> Question("count", "targets", 3).summed(widths) == Question("count").summed(widths)
+        True
+        >>> Question("quantiles", "targets", 0, (0, 1)).summed(widths)
+        ('histogram', 'targets', None, (0.0, 1.0))
+
+        Args:
+            widths: see `shapes`.
+        """
+        of = self.of if self.kind in _OF_VALUES else None
+        column = self.column if of is not None and widths.get(of, 1) > 1 else None
+        kind = "histogram" if self.kind == "quantiles" else self.kind
+        return kind, of, column, tuple(float(edge) + 0.0 for edge in self.edges)  # without the sign of a zero
+
     def shapes(self, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Return the shape of each sum.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 from turnout.protocol.secure.masking import Masking
@@ -29,6 +30,7 @@ class Repeats:
 
     Args:
         masking: options of the run's secure sum; None without one.
+        widths: see `turnout.evaluation.queries.Question.shapes`.
         noised: True if answers have noise, which protects them however often they are given.
         allowed: True if the owner of the data allows more than one answer to a question.
 
@@ -36,8 +38,8 @@ class Repeats:
         history: what the client has sent.
     """
 
-    def __init__(self, masking: Masking | None, *, noised: bool, allowed: bool) -> None:
-        self._masking, self._noised, self._allowed = masking, noised, allowed
+    def __init__(self, masking: Masking | None, widths: Mapping[str, int], *, noised: bool, allowed: bool) -> None:
+        self._masking, self._widths, self._noised, self._allowed = masking, widths, noised, allowed
         self.history = SumHistory()
         self._begun: dict[
             int, OpenedSum
@@ -49,7 +51,7 @@ class Repeats:
             return self._declines_group(task)
         if task.phase in SURVEYS:
             free = self._noised or self._allowed
-            return "answered" if not free and _question(task) in self.history.answered else None
+            return "answered" if not free and self._question(task) in self.history.answered else None
         if task.phase == "train" and (task.version, task.repeat) in self.history.masked:
             self.history.supersede(task.model)
             log.warning(
@@ -100,16 +102,18 @@ class Repeats:
         if task.phase == "train" or task.phase in SURVEYS:
             while len(self._begun) > MOST_SUMS:
                 del self._begun[next(iter(self._begun))]
-            self._begun[_sum_of(task)] = _about(task)
+            self._begun[_sum_of(task)] = self._about(task)
 
     def sends(self, task: Assignment) -> None:
         """Record what the report on a task gives away, before it is sent; a report may be sent again."""
         if task.phase in SURVEYS and self._masking is None:
-            self._answers(_question(task))
+            self._answers(self._question(task))
         elif task.phase == "mask" and task.task < FIRST_TASK:
-            self.history.mask(task.version, task.repeat, self._begun.get(-1, _about(task)).what)
+            self.history.mask(task.version, task.repeat, self._begun.get(-1, self._about(task)).what)
         elif task.phase == "open":
-            about = self._begun.get(_sum_of(task), _about(task))  # a process that starts again knows the task alone
+            about = self._begun.get(
+                _sum_of(task), self._about(task)
+            )  # a process that starts again knows the task alone
             if about.kind != "train":
                 self._answers(about.what)
             if (group := self._group(task)) is not None:
@@ -119,6 +123,18 @@ class Repeats:
         if not self._noised:
             self.history.answer(question)
 
+    def _about(self, task: Assignment) -> OpenedSum:
+        """Return what the sum of a task is about, without its group."""
+        if task.phase not in SURVEYS and task.task < FIRST_TASK:
+            return OpenedSum("train", task.model, task.version)
+        return OpenedSum("query" if "question" in task.told else "evaluate", self._question(task), task.version)
+
+    def _question(self, task: Assignment) -> str:
+        """Return a digest of what a task of a survey asks for: an evaluation of a model, or the sums of a question."""
+        if "question" not in task.told:
+            return digest(f"evaluate {task.model}".encode())
+        return digest(repr(("query", *question_of(task).summed(self._widths))).encode())
+
 
 def _sum_of(task: Assignment) -> int:
     """Return the number of the survey of a task; -1 for training, and for a task that does not say."""
@@ -126,21 +142,3 @@ def _sum_of(task: Assignment) -> int:
         return survey_of(task) if task.task >= FIRST_TASK or task.phase in SURVEYS else -1
     except WireError:
         return -1
-
-
-def _about(task: Assignment) -> OpenedSum:
-    """Return what the sum of a task is about, without its group."""
-    if task.phase not in SURVEYS and task.task < FIRST_TASK:
-        return OpenedSum("train", task.model, task.version)
-    return OpenedSum("query" if "question" in task.told else "evaluate", _question(task), task.version)
-
-
-def _question(task: Assignment) -> str:
-    """Return a digest of what a task of a survey asks for: an evaluation of a model, or a question.
-
-    Questions that differ in the number that is subtracted from values, or in their bound, count as one.
-    """
-    if "question" not in task.told:
-        return digest(f"evaluate {task.model}".encode())
-    question = question_of(task)
-    return digest(repr(("query", question.kind, question.of, question.column, question.edges)).encode())

@@ -49,7 +49,9 @@ class Worker:
         self._surveys = SurveyWorker(computer, row, self._requirement, allows, functions or {})
         self._algorithm = computer.experiment.algorithm
         masking: Masking | None = getattr(self._algorithm.aggregation, "masking", None)
-        self._repeats = Repeats(masking, noised=self._surveys.noised, allowed="repeats" in allows)
+        self._repeats = Repeats(
+            masking, computer.experiment.data.widths, noised=self._surveys.noised, allowed="repeats" in allows
+        )
         extra = self._algorithm.aggregation.extra
         self._phases: ClientSide | None = None if extra is None else extra.client_side()
 
