@@ -112,6 +112,31 @@ def test_names_of_clients_that_do_not_train_are_left_out() -> None:
     assert trace.table == ((0, 0, 1),)
 
 
+@pytest.mark.parametrize("kind", [Trace, TimedTrace])
+@pytest.mark.parametrize("names", [("1", "2", "3"), ("0", "2", "3"), ("10", "20", "30")])
+def test_numbers_that_are_names_of_clients_are_these_clients(kind: Any, names: tuple[str, ...]) -> None:
+    trace = kind(tuple((int(name), i, i + 1) for i, name in enumerate(names)))
+    assert trace.of_clients(names).table == ((0, 0, 1), (1, 1, 2), (2, 2, 3))
+
+
+def test_numbers_that_may_be_either_are_named() -> None:
+    with logged(
+        "trace: its numbers, such as 1, are read as names of the data's clients, not as their numbers from 0 on"
+    ):
+        assert Trace(((1, 0, 1), (2, 1, 2))).of_clients(("1", "2", "3")).table == ((0, 0, 1), (1, 1, 2))
+
+
+def test_numbers_from_0_on_are_read_as_such_if_they_are_no_names() -> None:
+    rows = ((0, 0, 1), (1, 1, 2))
+    for names in (None, NAMES, ("1", "2", "3"), ("0", "1", "2"), ("7", "8")):
+        assert Trace(rows).of_clients(names).table == rows
+
+
+def test_numbers_of_clients_that_do_not_train_are_left_out() -> None:
+    with logged("1 of its names are not clients that train, such as '12': their rows are left out"):
+        assert Trace(((5, 0, 1), (12, 0, 4))).of_clients(("3", "5")).table == ((1, 0, 1),)
+
+
 def test_start_says_when_round_0_begins() -> None:
     later = TimedTrace(FORMS["ISO"], seconds_per_round=3600, start=iso(3600))
     assert present(later, 3) == [[1], [2], [2]]

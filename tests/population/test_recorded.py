@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from turnout.core.checks import DataError
 from turnout.population import RecordedSpeed
 
+from ..logs import logged
+
 ROWS = ((1, 5.0), (0, 1.0), (1, 7.0), (0, 2.0), (0, 3.0))
 
 
@@ -106,6 +108,13 @@ def test_communication_quantiles_equal_those_of_rows(lengths, q, drawn):
 def test_invalid_tables_are_refused(table, message):
     with pytest.raises(ValueError, match=message):
         RecordedSpeed(table)
+
+
+def test_rows_of_clients_that_the_data_do_not_have_are_named():
+    with logged(
+        "recorded speed: 2 of its clients have numbers from 2 on, which no client of the data has, and are not used"
+    ):
+        RecordedSpeed(((0, 1.0), (1, 1.0), (2, 1.0), (7, 1.0))).bind(2)
 
 
 def test_unknown_unit_is_refused():

@@ -87,7 +87,7 @@ def _read_columns(columns: Mapping[str, Column], what: str) -> Intervals:
 
 
 def with_numbers(table: Table, names: Sequence[str] | None, what: str, optional: tuple[str, ...] | None = ()) -> Table:
-    """Return a table with numbers in place of names of clients; rows of names that do not train are left out.
+    """Return a table with numbers from 0 in place of names of clients; rows of names that do not train are left out.
 
     Args:
         table: the table.
@@ -99,8 +99,9 @@ def with_numbers(table: Table, names: Sequence[str] | None, what: str, optional:
         DataError: if none of the names is a client of the data, with names of both.
     """
     client, start, end = read_intervals(table, what, optional)
-    if client.dtype.kind != "U":
+    if client.dtype.kind != "U" and not _are_names(client, names or (), what):
         return table
+    client = client.astype(str)
     known = {canonical(name): number for number, name in enumerate(names or ())}
     numbered = np.array([known.get(name, -1) for name in client.tolist()])
     known_rows = numbered >= 0
@@ -119,6 +120,22 @@ def with_numbers(table: Table, names: Sequence[str] | None, what: str, optional:
             others[0],
         )
     return tuple(zip(*(part[known_rows].tolist() for part in (numbered, start, end)), strict=True))
+
+
+def _are_names(client: np.ndarray, names: Sequence[str], what: str) -> bool:
+    """Return whether numbers are names of clients, which data call by whole numbers other than 0, 1, ....
+
+    They are if all of them are names, or if some are and not all can be numbers from 0 on.
+    """
+    there, here = set(np.unique(client).astype(str).tolist()), set(names)
+    if here == set(map(str, range(len(names)))) or here.isdisjoint(there):
+        return False
+    if not there <= here:
+        return bool(client.max() >= len(names))
+    if client.max() < len(names):
+        LOG.warning("%s: its numbers, such as %d, are read as names of the data's clients, not as their numbers from 0 on",
+                    what, client[0])  # fmt: skip
+    return True
 
 
 def unnamed(intervals: Intervals, what: str) -> Intervals:

@@ -85,8 +85,9 @@ class TimedTrace(Recording, name="timed_trace"):
 
     Attributes:
         table: path of a CSV or Parquet file with the columns client, from, to, a data frame or a mapping of such columns, or
-            the rows, ``((client, from, to), ...)``. Clients are numbers from 0 on, or the names of the data's clients. Times
-            are whole seconds, or dates: Unix seconds, timestamps, or ISO 8601 texts, in UTC if they have no time zone.
+            the rows, ``((client, from, to), ...)``. Clients are the names of the data's clients, which may be numbers, or
+            numbers from 0 on. Times are whole seconds, or dates: Unix seconds, timestamps, or ISO 8601 texts, in UTC if they
+            have no time zone.
         drawn: False gives each client its own rows. True draws a device of the table for each client.
         start: the time at which round 0 begins, in seconds or as an ISO 8601 text; None is 0, or the first `from` of dates.
         num_devices: number of recorded devices, with ``drawn=True``; None is one more than the largest number in the table,

@@ -32,8 +32,8 @@ class Trace(Availability, name="trace"):
 
     Attributes:
         table: path of a CSV or Parquet file with the columns client, from, to (other columns are ignored), a data frame or a
-            mapping of such columns, or the rows, ``((client, from, to), ...)``. Clients are numbers from 0 on, or the names
-            of the data's clients; `from` and `to` are whole numbers.
+            mapping of such columns, or the rows, ``((client, from, to), ...)``. Clients are the names of the data's clients,
+            which may be numbers, or numbers from 0 on; `from` and `to` are whole numbers.
         repeat: True repeats the trace after its last round; False makes all clients unavailable afterwards.
         rounds: number of recorded rounds; None is the last `to`. It is needed for a recording whose last rounds have no
             available clients, which would otherwise repeat too early.

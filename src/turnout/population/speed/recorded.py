@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from turnout.core.random import below, fold, stream
 from turnout.population.speed.distributions import Per
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
 from turnout.population.table import Column, as_table, numbers, read_table
+
+LOG = logging.getLogger(__name__)
 
 _LEGS = ("download", "compute", "upload")
 _WHAT, _FORM = "recorded speed", "(client, compute) or (client, download, compute, upload)"
@@ -63,6 +66,9 @@ class RecordedSpeed(SpeedModel, name="recorded"):
             device = below(fold(stream("recorded client", seed), everyone), len(known))
             first = below(fold(stream("recorded row", seed), everyone), lengths[device])
         else:
+            if (others := len(known) - np.searchsorted(known, num_clients)) > 0:
+                LOG.warning("recorded speed: %d of its clients have numbers from %d on, which no client of the data has, and "
+                            "are not used", others, num_clients)  # fmt: skip
             device, first = np.searchsorted(known, everyone), np.zeros(num_clients, dtype=np.int64)
             missing = (device == len(known)) | (known[np.minimum(device, len(known) - 1)] != everyone)
             if missing.any():
