@@ -14,6 +14,8 @@ import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data import Iid, ImageFolder, from_dataset, from_images
 
+from ..logs import logged
+
 Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install pillow")
 
 
@@ -101,6 +103,27 @@ def test_folders_of_classes_are_a_source_that_a_partition_splits(tmp_path: Path)
         ImageFolder(tmp_path, size=4)
     with pytest.raises(DataError, match=r"holds no images: needed files such as CLASS/1.png"):
         from_images(tmp_path / "nowhere", size=4)
+
+
+def test_hidden_folders_are_no_classes_and_files_elsewhere_are_named(photos: Path) -> None:
+    """Notebooks write copies to ``.ipynb_checkpoints``, and torchvision reads images in further folders as well."""
+    copy = (photos / "ann/cat/0.png").read_bytes()
+    for hidden in ("ann/.ipynb_checkpoints/0.png", ".trash/cat/0.png", "ann/cat/._0.png"):
+        (photos / hidden).parent.mkdir(exist_ok=True, parents=True)
+        (photos / hidden).write_bytes(copy)
+    with logged(
+        r"photos: 1 files are not read, such as ann/cat/notes.txt, as they are not \*/\*/\* with one of the endings"
+    ):
+        assert (ImageFolder(photos, size=4).clients, ImageFolder(photos, size=4).classes) == (
+            ("ann", "bob", "eve"),
+            ("cat", "dog"),
+        )
+    (photos / "ann/cat/notes.txt").unlink()
+    (photos / "ann/cat/more").mkdir()
+    (photos / "ann/cat/more/1.png").write_bytes(copy)
+    with logged(r"ann: 1 files are not read, such as cat/more/1.png, as they are not \*/\* with"):
+        source = from_images(photos / "ann", size=4)
+    assert (len(source.x), source.num_classes) == (4, 2)
 
 
 def test_a_dataset_of_triples_says_what_to_write() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from turnout.data.client_ids import different_names
 from turnout.data.names import note_classes
 from turnout.data.pixels import byte_pixels, mode_of
 from turnout.data.source import Source
+
+LOG = logging.getLogger("turnout.data")
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 
@@ -47,7 +50,7 @@ class ImageFolder:
 
     Iterating yields the images of each client, uint8 ``[n, C, size, size]``, and their labels, int64 ``[n]``. Threads decode
     the next client in advance, so that two clients are in memory. Images may have any mode of Pillow; 16-bit values become
-    8-bit values in proportion.
+    8-bit values in proportion. Hidden folders and files are left out, and others that are not read are named in the log.
 
     Args:
         folder: folder with a folder for each client. Clients, and the images of a client, are in the order of their
@@ -78,9 +81,8 @@ class ImageFolder:
         self._size, self._mode, self._threads, root = size, mode_of(colors), threads, Path(folder)
         imported("PIL.Image", "reading images", "pillow", "Pillow")
         files: dict[str, list[Path]] = {}
-        for path in sorted(root.glob("*/*/*")):
-            if path.suffix.lower() in _ENDINGS:
-                files.setdefault(path.parts[-3], []).append(path)
+        for path in _images(root, "*/*/*"):
+            files.setdefault(path.parts[-3], []).append(path)
         if not files:
             classes_only = any(path.suffix.lower() in _ENDINGS for path in root.glob("*/*"))
             instead = f"; to.data.from_images({str(root)!r}, size={size}) reads CLASS/1.png" if classes_only else ""
@@ -124,7 +126,8 @@ def from_images(
 ) -> Source:
     """Make a source from images in ``FOLDER/CLASS/NAME.png``, the layout of `torchvision.datasets.ImageFolder`.
 
-    The classes are the folders in sorted order. Images of any mode of Pillow become uint8 ``[n, C, size, size]``, in memory.
+    The classes are the folders in sorted order, without hidden ones. Images of any mode of Pillow become uint8 ``[n, C, size,
+    size]``, in memory. Files that are not read, such as those in further folders, are named in the log.
 
     Args:
         folder: the folder with a folder for each class.
@@ -142,7 +145,7 @@ def from_images(
     count("size", size)
     count("threads", threads)
     mode, root = mode_of(colors), Path(folder)
-    files = [path for path in sorted(root.glob("*/*")) if path.suffix.lower() in _ENDINGS]
+    files = _images(root, "*/*")
     if not files:
         raise DataError(f"{root} holds no images: needed files such as CLASS/1.png")
     classes = sorted({path.parent.name for path in files})
@@ -155,6 +158,20 @@ def from_images(
     return from_arrays(
         torch.from_numpy(np.stack(pixels)), labels, client_ids=owners, num_classes=len(classes), name=name
     )
+
+
+def _images(root: Path, form: str) -> list[Path]:
+    """Return the images of this form below a folder in order, without hidden ones, and note the files that are left out."""
+
+    def visible(path: Path) -> bool:
+        return not any(part.startswith(".") for part in path.relative_to(root).parts)
+
+    found = [path for path in sorted(root.glob(form)) if path.suffix.lower() in _ENDINGS and visible(path)]
+    others = set(root.rglob("*")).difference(found)
+    if found and (left := sorted(path for path in others if visible(path) and path.is_file())):
+        LOG.warning("%s: %d files are not read, such as %s, as they are not %s with one of the endings %s",
+                    root, len(left), left[0].relative_to(root), form, ", ".join(sorted(_ENDINGS)))  # fmt: skip
+    return found
 
 
 def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.ndarray:
