@@ -377,6 +377,26 @@ def test_duplicate_pfl_user_is_refused():
         from_pfl(Federation(), [0, 1, 1])
 
 
+def test_pfl_users_of_several_types_are_refused():
+    """Concatenated, labels would be numbers to predict, and pixels of 0 to 255 stand beside those of 0 to 1."""
+
+    def read(users):
+        class Federation:
+            make_dataset_fn = staticmethod(lambda user: users[user])
+
+        return from_pfl(Federation(), range(len(users)))
+
+    x, y = np.zeros((2, 1), np.float32), np.array([0, 1])
+    with pytest.raises(
+        DataError, match=r"the users' targets are torch.float32 and torch.int64: convert them to one type"
+    ):
+        read([(x, y), (x, y.astype(np.float32))])
+    with pytest.raises(
+        DataError, match=r"the users' inputs are torch.float32 and torch.uint8: convert them to one type"
+    ):
+        read([(x, y), (x.astype(np.uint8), y)])
+
+
 GAPS = {
     "a": [1.0, None, 3.0, 5.0],
     "b": ["x", "y", " ", "x"],

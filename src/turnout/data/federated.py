@@ -63,6 +63,7 @@ class FederatedData:
                 f"{len(empty)} of {self.num_clients} clients have no training examples, first client {empty[0]}: "
                 "write fewer clients, a larger alpha, or empty='drop' in split()"
             )
+        self._check_clients()
         splits = self.splits
         num_classes = number_of_classes(self.num_classes, [shards.y for shards in splits.values()])
         object.__setattr__(self, "num_classes", num_classes)
@@ -72,6 +73,23 @@ class FederatedData:
                     f"{name} targets are {shards.y.dtype}, training targets {self.train.y.dtype}: convert them"
                 )
             check_targets(name, shards.y, self.num_classes)
+
+    def _check_clients(self) -> None:
+        """Check that splits have the same clients, by their positions, and that these have different names."""
+        pairs = (("client_test", "train"), ("validation", "train"), ("unseen_test", "unseen_train"))
+        for name, of in pairs:
+            held, whose = getattr(self, name), getattr(self, of)
+            if held is not None and whose is not None and held.num_clients != whose.num_clients:
+                raise DataError(
+                    f"{name} has {counted(held.num_clients, 'client')}, and {of} {counted(whose.num_clients, 'client')}: "
+                    "give the same clients in the same order, with zero examples where one has none"
+                )
+        names = self.client_names
+        if names is not None and not len(names) == len(set(names)) == self.num_clients:
+            raise DataError(
+                f"client_names: got {len(names)} names, {len(set(names))} of them different, needed a name for each of "
+                f"{counted(self.num_clients, 'client')}"
+            )
 
     def __repr__(self) -> str:
         return f"FederatedData({', '.join([repr(self.name), *self._facts().values()])})"

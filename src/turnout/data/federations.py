@@ -90,6 +90,9 @@ def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | Non
         owners[str(user)] = len(targets[-1])
     if not owners:
         raise ConfigurationError("user_ids: got none, needed the users whose data are to be read")
+    for what, parts in (("inputs", inputs), ("targets", targets)):
+        if len(types := {str(part.dtype) for part in parts}) > 1:
+            raise DataError(f"the users' {what} are {' and '.join(sorted(types))}: convert them to one type")
     try:
         x, y = torch.cat(inputs), torch.cat(targets)
     except RuntimeError as error:
