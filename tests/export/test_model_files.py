@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -142,6 +143,21 @@ def test_model_card_has_training_and_loading_instructions(tmp_path):
     ):  # fmt: skip
         assert expected in text
     assert '"data"' not in text, "its recipe may name files of the machine"
+
+
+def test_model_card_has_the_transforms_of_inputs(tmp_path):
+    """Without them, whoever loads the model gets other outputs."""
+    images = to.data.from_arrays(np.zeros((20, 1, 4, 4), np.uint8), np.arange(20) % 2)
+    data = replace(
+        images.split(to.partition.Iid(), 2), transforms=(to.data.Normalize(0.5, 0.25), to.data.RandomCrop(4, 1))
+    )
+    for of, line in (
+        (data, "| Transforms of inputs | Normalize(mean=0.5, std=0.25), then RandomCrop(size=4, padding=1) |"),
+        (to.data.digits().split(to.partition.Iid(), 2), None),
+    ):
+        to.Experiment(of, to.models.Logistic(), rounds=1).run().export(tmp_path / "model.safetensors", card=True)
+        text = (tmp_path / "model-card.md").read_text()
+        assert line in text if line else "Transforms" not in text
 
 
 def test_model_card_of_a_private_run_has_epsilon_and_no_client_figures(tmp_path):

@@ -59,6 +59,7 @@ def card_of(
         "Serves": None if client is None else f"client {client}",
         "Parameters": f"{sum(tensor.numel() for tensor in tensors.values()):,} in {len(tensors)} tensors",
         "Data": _data(config.get("data", {})),
+        "Transforms of inputs": _transforms(config.get("data") or {}),
         **({} if preparation is None else usage.described(preparation)),
         "Rounds": f"{history.last_round:,}",
         "Seed": config.get("seed"),
@@ -185,6 +186,15 @@ def _data(data: Mapping[str, Any]) -> str | None:
     examples = f"{data['num_examples']:,} examples of " if known else ""
     clients = f"{data['num_clients']:,} clients" if data.get("num_clients") is not None else "unknown clients"
     return f"{data.get('name')}: {examples}{clients}"
+
+
+def _transforms(data: Mapping[str, Any]) -> str | None:
+    """Return the transforms of inputs, without which the model gives other outputs; random ones are of training alone."""
+    texts = []
+    for transform in data.get("transforms") or ():
+        options = dict(transform) if isinstance(transform, Mapping) else {"kind": transform}
+        texts.append(f"{options.pop('kind')}({', '.join(f'{name}={value}' for name, value in options.items())})")
+    return ", then ".join(texts) or None
 
 
 def _kind(value: Any) -> str | None:
