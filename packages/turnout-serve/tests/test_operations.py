@@ -217,6 +217,29 @@ def test_checkpoint_with_invalid_values_is_reported_and_journal_recovers(world, 
         deployed.host.service.writer.checkpoint()
 
 
+@pytest.mark.parametrize("damage", ["cut", "flipped", "removed"])
+def test_damaged_tables_are_computed_again_from_the_journal(world, damage, caplog):
+    """Nothing is lost with them, so that no flipped bit keeps a server from going on."""
+    deployed = world(RUN, checkpoint_every=0.0)
+    while deployed.host.driver.version < 3:
+        deployed.round()
+    deployed.host.service.writer.checkpoint()
+    path = deployed.folder / "history.journal"
+    before, norms = path.read_bytes(), deployed.host.driver.ledger.history.column("update_norm")[1].tolist()
+    if damage == "removed":
+        path.unlink()
+    else:
+        half = len(before) // 2
+        path.write_bytes(before[:half] + (b"" if damage == "cut" else bytes([before[half] ^ 1]) + before[half + 1 :]))
+    deployed.restart()
+    assert "tables damaged" in caplog.text
+    assert "no complete checkpoint: the whole journal is applied" in caplog.text
+    assert deployed.host.driver.version == 3
+    assert deployed.host.driver.ledger.history.column("update_norm")[1].tolist() == norms
+    deployed.run()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
 def test_checkpoint_of_another_run_is_refused(world):
     deployed = world(RUN).run()
     deployed.host.service.writer.checkpoint()

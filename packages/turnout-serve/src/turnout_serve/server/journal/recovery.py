@@ -13,7 +13,7 @@ from typing import Any
 
 from turnout.core.checks import CheckpointError, counted
 from turnout.record import checkpoint
-from turnout.record.contents import restoring
+from turnout.record.contents import Unreadable, restoring
 from turnout.record.describe import differences, without_neutral
 from turnout.record.lock import locked
 from turnout_serve.server.journal.driver import Driver
@@ -188,10 +188,11 @@ def _restore(driver: Driver, store: Store, folder: Path) -> None:
             continue
         remedy = (_WITHOUT_CHECKPOINT,) if path == folder else ()  # nothing comes in the place of an anchor
         with restoring(path / checkpoint.FILE, "the run", *remedy):
-            if _of_this_journal(facts, store):
+            if not _of_this_journal(facts, store):
+                log.warning("checkpoint of another copy of the journal", extra={"folder": str(path)})
+            elif _restore_tables(driver, facts):
                 restore(driver, tensors, facts, folder)
                 return
-        log.warning("checkpoint of another copy of the journal", extra={"folder": str(path)})
     if store.facts.begins:
         raise CheckpointError(
             f"the journal of {folder} begins at entry {store.facts.begins:,}, and no checkpoint from there on is whole: "
@@ -199,6 +200,23 @@ def _restore(driver: Driver, store: Store, folder: Path) -> None:
         )
     if damaged:
         log.warning("no complete checkpoint: the whole journal is applied")
+
+
+def _restore_tables(driver: Driver, facts: dict[str, Any]) -> bool:
+    """Restore the tables of a checkpoint; return False if they are damaged, and the journal has to compute them again.
+
+    Raises:
+        Unreadable: if they cannot be read now, which says nothing of their content.
+    """
+    try:
+        if driver.ledger is not None:
+            driver.ledger.restore(facts["version"], facts["ledger"])
+        return True
+    except Unreadable:
+        raise
+    except CheckpointError as error:
+        log.warning("tables damaged", extra={"reason": str(error)})
+        return False
 
 
 def _of_this_journal(facts: dict[str, Any], store: Store) -> bool:

@@ -49,7 +49,7 @@ def save(driver: Driver) -> None:
 
 
 def restore(driver: Driver, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
-    """Restore the state of a checkpoint in a new driver.
+    """Restore the state of a checkpoint in a new driver, whose tables are restored before.
 
     Raises:
         CheckpointError: if the checkpoint is of another run.
@@ -73,5 +73,3 @@ def restore(driver: Driver, tensors: dict[str, torch.Tensor], facts: dict[str, A
     driver.budget.set_charged(surveys.get("charged", 0))
     if driver.run is not None:
         driver.publish()
-    if driver.ledger is not None:
-        driver.ledger.restore(driver.version, facts["ledger"])
