@@ -307,3 +307,21 @@ def test_metrics_of_other_targets_are_refused():
     labels = torch.randint(2, (120, 3), generator=torch.Generator().manual_seed(1)).float()
     with pytest.raises(ConfigurationError, match="metrics: auc needs class labels, which the data do not have"):
         rounds_of(labels, nn.BCEWithLogitsLoss(), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("loss", "outputs", "targets"),
+    [
+        (cross_entropy, torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)),
+        (cross_entropy, torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.int64)),
+        (OfExamples(nn.CrossEntropyLoss()), torch.zeros(4, 3, 2), torch.zeros(4, 2, dtype=torch.int64)),
+        (OfExamples(nn.BCEWithLogitsLoss()), -torch.ones(4, 1), torch.zeros(4, dtype=torch.int64)),
+        (OfExamples(nn.BCELoss()), torch.zeros(4), torch.zeros(4, dtype=torch.int64)),
+        (OfExamples(nn.BCEWithLogitsLoss()), -torch.ones(4, 2), torch.zeros(4, 2)),
+    ],
+)
+def test_outputs_with_nan_are_wrong(loss, outputs, targets):
+    """NaN would count as class 0, and a diverged model could have the best accuracy of a search."""
+    assert score(outputs, targets, loss).tolist() == [1.0] * 4
+    outputs[1:3] = torch.nan
+    assert score(outputs, targets, loss).tolist() == [1.0, 0.0, 0.0, 1.0]

@@ -215,3 +215,14 @@ def test_evaluation_runs_the_model_once(algorithm: to.Algorithm, monkeypatch: py
     seen.clear()
     simulation.judge.by_client(data)
     assert sum(seen) == 1797
+
+
+def test_metrics_of_outputs_with_nan() -> None:
+    """Such examples are in no predicted class, and no order of them is known."""
+    outputs, targets = torch.eye(3)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
+    outputs[0, 1] = math.nan
+    assert metrics.balanced_accuracy(outputs, targets) == 0.75
+    assert metrics.worst_class_accuracy(outputs, targets) == 0.5
+    assert metrics.f1(outputs, targets) == pytest.approx((2 / 3 + 1) / 2)
+    assert math.isnan(metrics.auc(outputs, targets))
+    assert math.isnan(metrics.auc(outputs[:, :2], targets))

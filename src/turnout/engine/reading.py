@@ -49,8 +49,8 @@ def score(outputs: Any, targets: torch.Tensor, loss: Loss = cross_entropy) -> to
     For a label, the score is 1 if the model predicts it, else 0; for several labels, it is the mean over those that are
     not ignored (see `cross_entropy`). A model with one output for two classes predicts class 1 if the output is above 0,
     or above 1/2 if it is a probability. If `nn.CrossEntropyLoss` has probabilities of classes as targets, the label is the
-    most probable one. For numbers, the score is the mean squared error, unless the loss compares the targets with something
-    else than the outputs, such as their exponential.
+    most probable one. Outputs with NaN predict no label. For numbers, the score is the mean squared error, unless the loss
+    compares the targets with something else than the outputs, such as their exponential.
     """
     if isinstance(outputs, torch.Tensor):
         targets = _most_probable(loss, targets)
@@ -156,10 +156,13 @@ def ignored(loss: Loss) -> int:
 
 
 def _predicted(kind: Kind, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the predicted labels, of the shape of the targets."""
+    """Return the predicted labels, of the shape of the targets; -1, which is no label, where outputs are NaN."""
     if kind in ("last", "second"):
-        return outputs.argmax(dim=-1 if kind == "last" else 1)
-    return (outputs.reshape(targets.shape) > (0.0 if kind == "logit" else 0.5)).to(targets.dtype)
+        best, labels = outputs.max(dim=-1 if kind == "last" else 1)
+    else:
+        best = outputs.reshape(targets.shape)
+        labels = (best > (0.0 if kind == "logit" else 0.5)).to(targets.dtype)
+    return labels.masked_fill(best.isnan(), -1)
 
 
 def _of_one_output(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> Kind | None:

@@ -40,7 +40,9 @@ def auc(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def _auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
-    """Return the area under the ROC curve of one class; NaN without positive or without negative examples."""
+    """Return the area under the ROC curve of one class; NaN without positive or negative examples, or with NaN scores."""
+    if scores.isnan().any():
+        return math.nan
     negative, scores = scores[~positive].sort().values, scores[positive]
     if not len(negative) or not len(scores):
         return math.nan
@@ -141,9 +143,10 @@ def _recalls(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the numbers of correct predictions, predictions and labels of each class, ``[C]`` each."""
-    num_classes, predicted = outputs.shape[1], outputs.argmax(dim=1)
+    num_classes, (best, predicted) = outputs.shape[1], outputs.max(dim=1)
+    predicted = predicted.masked_fill(best.isnan(), num_classes)  # outputs with NaN predict no class
     numbers = (targets[predicted == targets], predicted, targets)
-    right, predictions, labels = (torch.bincount(classes, minlength=num_classes).double() for classes in numbers)
+    right, predictions, labels = (torch.bincount(of, minlength=num_classes)[:num_classes].double() for of in numbers)
     return right, predictions, labels
 
 
