@@ -23,7 +23,7 @@ RECORDED = sorted(
     path.relative_to(FOLDER).as_posix().removesuffix(".findings.json") for path in FOLDER.glob("*/*.findings.json")
 )
 LOST = {
-    "fedau/table-1.small", "fedau/table-d-6-1", "folb/figure-5", "maxfl/figure-3",
+    "fedau/table-1.small", "fedau/table-d-6-1", "folb/figure-5",
     "maxfl/table-1.class", "participation/patterns.bursts",
 }  # fmt: skip
 """Artifacts whose commit is unknown."""
