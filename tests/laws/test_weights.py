@@ -204,10 +204,12 @@ def test_weights_stay_with_their_examples_through_a_split() -> None:
         assert shards is not None
         assert shards.weights is not None
         torch.testing.assert_close(shards.weights, shards.x[:, 0].double() + 1)
-    pooled = to.data.from_arrays(x[:40], np.arange(40) % 2, weights=x[:40, 0] + 1, test_x=x[40:], test_y=[0, 1] * 10)
+    pooled = to.data.from_arrays(
+        x[:40], np.arange(40) % 2, weights=x[:40, 0] + 1, test_x=x[40:], test_y=[0, 1] * 10, test_weights=x[40:, 0] + 1
+    )
     weights = pooled.pooled().weights
     assert weights is not None
-    assert weights.tolist() == [*range(1, 41), *[1.0] * 20]
+    assert weights.tolist() == [*range(1, 61)]
 
 
 def test_column_of_a_table_gives_example_weights() -> None:
