@@ -230,6 +230,10 @@ class GridServer:
         self._nodes.pop(sent.client, None)
         self._service.leave(sent.client)
 
+    def forgive(self) -> None:
+        """Give all clients time, after a time in which the server could write nothing."""
+        self._handler.forgive()
+
     def admit(self, event: Event, codes: set[str]) -> bool:
         """Return whether an event is to be written, as `EntryHandler.admit`."""
         return self._handler.admit(event, codes)
