@@ -384,14 +384,19 @@ def test_state_of_another_run_is_refused():
     assert made.state.run == "r1"
 
 
-def test_repeated_offset_is_retried_with_backoff():
-    """A report is sent from where the server says; without progress there is a pause between two attempts."""
+def sending():
+    """A client with a report, its session, and the request that sends the report."""
     made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
     made.state.enrolled(3, "r1")
     made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
     session: Any = made.session()
     next(session)
-    put = session.send(table(client=3, run="r1"))
+    return made, session, session.send(table(client=3, run="r1"))
+
+
+def test_repeated_offset_is_retried_with_backoff():
+    """A report is sent from where the server says; without progress there is a pause between two attempts."""
+    _, session, put = sending()
     assert put.method == "PUT"
     for offset in (0, -5, "x", None, 0):
         action = session.send(Answer(409, json.dumps({"reason": "a piece is missing", "offset": offset}).encode()))
@@ -405,12 +410,7 @@ def test_repeated_offset_is_retried_with_backoff():
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[1]", b'{"error": "proxy"}'])
 def test_answers_of_a_proxy_to_a_report_are_no_answer(status, body):
     """It says neither that the report was taken nor that it is not wanted: the same bytes are sent again."""
-    made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
-    made.state.enrolled(3, "r1")
-    made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
-    session: Any = made.session()
-    next(session)
-    session.send(table(client=3, run="r1"))
+    made, session, _ = sending()
     assert isinstance(session.send(Answer(status, body)), Sleep)
     assert session.send(None).method == "GET"
     put = session.send(table(state="open", offset=0))
@@ -420,12 +420,7 @@ def test_answers_of_a_proxy_to_a_report_are_no_answer(status, body):
 
 def test_report_on_a_task_that_has_ended_is_dropped_also_where_a_proxy_refuses_it():
     """A proxy with a limit on the size of bodies never lets the server say so."""
-    made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
-    made.state.enrolled(3, "r1")
-    made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
-    session: Any = made.session()
-    next(session)
-    session.send(table(client=3, run="r1"))
+    made, session, _ = sending()
     session.send(Answer(413, b"<html>413 Request Entity Too Large</html>"))
     session.send(None)
     assert session.send(table(state="dropped", reason="late")).path == "/v1/checkin"

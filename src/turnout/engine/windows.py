@@ -10,13 +10,11 @@ from torch.nn.functional import pad
 
 from turnout.engine.plain_layers import is_plain
 
-Size = tuple[int, int]
-
 DEVICES = {"cuda"}
 """Devices on which the first convolution of a network is computed in this way."""
 
 _MOST_COPIES = 40
-"""How many numbers windows may hold for each position of an image; 27 and 25 were faster on a GPU, and 288 was slower."""
+"""Limit of the numbers that windows hold for each position of an image: 25 and 27 are faster on a GPU, and 288 are slower."""
 
 
 class WindowedConv2d(nn.Conv2d):
@@ -33,8 +31,9 @@ class WindowedConv2d(nn.Conv2d):
         """Return ``[b, O, H', W']`` for images ``[b, C, H, W]``."""
         if self.alone or not self.training or input.dim() != 4:
             return super().forward(input)
-        (height, width), (down, right), (rows, columns) = self.kernel_size, self.stride, cast("Size", self.padding)
-        windows = pad(input, (columns, columns, rows, rows)).unfold(2, height, down).unfold(3, width, right)
+        (height, width), (down, right), (rows, columns) = self.kernel_size, self.stride, self.padding
+        margins = cast("list[int]", [columns, columns, rows, rows])  # numbers, see `_is_faster`
+        windows = pad(input, margins).unfold(2, height, down).unfold(3, width, right)
         shape = windows.shape[2:4]
         windows = windows.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
         outputs = torch.bmm(self.weight.flatten(1).expand(len(input), -1, -1), windows)

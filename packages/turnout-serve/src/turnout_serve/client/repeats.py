@@ -111,9 +111,8 @@ class Repeats:
         elif task.phase == "mask" and task.task < FIRST_TASK:
             self.history.mask(task.version, task.repeat, self._begun.get(-1, self._about(task)).what)
         elif task.phase == "open":
-            about = self._begun.get(
-                _sum_of(task), self._about(task)
-            )  # a process that starts again knows the task alone
+            # A process that starts again knows the task alone.
+            about = self._begun.get(_sum_of(task), self._about(task))
             if about.kind != "train":
                 self._answers(about.what)
             if (group := self._group(task)) is not None:
