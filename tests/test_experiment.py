@@ -114,6 +114,21 @@ def test_folder_in_use_is_not_overwritten(tiny, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_run_whose_trace_has_changed_is_not_resumed(tiny, tmp_path):
+    trace, folder = tmp_path / "trace.csv", tmp_path / "run"
+    trace.write_text("client,from,to\n" + "".join(f"{client},0,9\n" for client in range(8)))
+    present = to.Population(to.availability.Trace(str(trace)))
+    small(tiny, population=present, rounds=2).run(folder)
+    longer = small(tiny, population=present, rounds=3)
+    trace.write_text(trace.read_text("utf-8") + "\n")
+    with pytest.raises(
+        CheckpointError, match=r"another experiment .*population\.availability\.content\.table: 'crc32 "
+    ):
+        longer.run(folder, resume=True)
+    trace.write_text(trace.read_text("utf-8")[:-1])
+    assert longer.run(folder, resume=True).rounds.num_rows == 3
+
+
 def test_resume_without_checkpoint_starts_anew(tiny, tmp_path):
     small(tiny).run(tmp_path / "one", resume=True)
     small(tiny).run(tmp_path / "two")

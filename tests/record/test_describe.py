@@ -1,6 +1,8 @@
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,13 +10,15 @@ import torch
 from tests.tiny import recipe
 from torch import nn
 
-from turnout import ALGORITHMS, Experiment, Population, Sgd, fedau, fedavg, models
+from turnout import ALGORITHMS, Experiment, Population, Sgd, data, fedau, fedavg, models, partition
 from turnout.core.schedule import Cosine, Halving
 from turnout.engine.loss import cross_entropy
 from turnout.pieces.local import Prox
 from turnout.pieces.selection import Uniform
 from turnout.pieces.weighting import Participation
-from turnout.population.availability import Markov
+from turnout.population.availability import Markov, TimedTrace, Trace
+from turnout.population.requirement import GivenRequirement
+from turnout.population.speed import RecordedSpeed, Speed
 from turnout.record.describe import describe, differences
 
 
@@ -109,3 +113,34 @@ def test_missing_field_of_a_description_had_its_default(tiny):
     assert list(differences({"kind": "Halving", "initial": 0.1, "every": 10}, describe(Halving(0.1, 5, 10)))) == [
         "start: None and 5"
     ]
+
+
+@pytest.mark.parametrize("make", [Trace, TimedTrace, RecordedSpeed, GivenRequirement, lambda path: Speed(groups=path)])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_tables_that_options_name_differ_by_their_content(make: Callable[[str], Any], ending: str, tmp_path: Path):
+    path = tmp_path / f"table{ending}"
+    path.write_bytes(b"client,from,to\n0,0,5\n")
+    before = json.loads(json.dumps(describe(make(str(path)))))
+    assert list(differences(before, describe(make(str(path))))) == []
+    path.write_bytes(b"client,from,to\n0,0,7\n")
+    (found,) = differences(before, describe(make(str(path))))
+    assert found.startswith(f"content.{'groups' if 'groups' in before else 'table'}: 'crc32 ")
+    del before["content"]  # as of earlier versions
+    assert list(differences(before, describe(make(str(path))))) == []
+    path.unlink()
+    assert "content" not in describe(make(str(path)))
+
+
+@pytest.mark.parametrize("split", ["test", "client_test", "validation", "unseen_test"])
+def test_data_differ_by_the_labels_of_held_out_examples(split: str):
+    source = data.from_arrays(
+        torch.rand(60, 3), torch.arange(60) % 2, test_x=torch.rand(9, 3), test_y=torch.ones(9).long()
+    )
+    fractions = {"client_test_fraction": 0.3, "validation_fraction": 0.3, "unseen_clients": 1}
+    whole = source.split(partition.Iid(), num_clients=4, **fractions)
+    shards = getattr(whole, split)
+    other = replace(whole, **{split: replace(shards, y=1 - shards.y)})
+    before = json.loads(json.dumps(describe(whole)))
+    assert [text.partition(":")[0] for text in differences(before, describe(other))] == [f"held_out.{split}"]
+    del before["held_out"]  # as of earlier versions
+    assert list(differences(before, describe(other))) == []

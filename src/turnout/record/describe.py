@@ -14,8 +14,10 @@ from torch import nn
 
 from turnout.base.algorithm import Algorithm
 from turnout.data.federated import FederatedData
+from turnout.data.shards import Shards
 from turnout.engine.loss import OfExamples
 from turnout.engine.parameters import Layout
+from turnout.population.table import ENDINGS
 
 
 class Kind(str):
@@ -54,14 +56,20 @@ def describe(thing: Any) -> Any:
         return thing
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         fields = {f.name: describe(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
-        return {"kind": Kind.named(type(thing))} | fields
+        return {"kind": Kind.named(type(thing))} | fields | _content(fields)
     return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def _content(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return checksums of the tables that options name, by option; empty without any, or where the files are not there."""
+    paths = {name: Path(value) for name, value in options.items() if isinstance(value, str) and value.endswith(ENDINGS)}
+    sums = {name: f"crc32 {zlib.crc32(path.read_bytes()):08x}" for name, path in paths.items() if path.is_file()}
+    return {"content": sums} if sums else {}
 
 
 def _data(data: FederatedData) -> dict[str, Any]:
     """Describe the data by their source and their shape, with a checksum of the partition and the labels."""
     train = data.train
-    weights = b"" if train.weights is None else _bytes(train.weights)
     return {
         "name": data.name,
         "recipe": describe(data.recipe),
@@ -70,9 +78,20 @@ def _data(data: FederatedData) -> dict[str, Any]:
         "example": list(train.x.shape[1:]),
         "num_classes": data.num_classes,
         "transforms": describe(data.transforms),
-        "crc32": zlib.crc32(weights, zlib.crc32(_bytes(train.y), zlib.crc32(train.offsets.tobytes()))),
+        "crc32": _crc32(train),
         "inputs": [_sampled(shards.x) for shards in (train, data.test, data.client_test) if shards is not None],
+        "held_out": {
+            name: [f"{_crc32(shards):08x}", *_sampled(shards.x)]
+            for name, shards in data.splits.items()
+            if name != "train"
+        },
     }
+
+
+def _crc32(shards: Shards) -> int:
+    """Return a checksum of clients' numbers of examples, targets and weights."""
+    weights = b"" if shards.weights is None else _bytes(shards.weights)
+    return zlib.crc32(weights, zlib.crc32(_bytes(shards.y), zlib.crc32(shards.offsets.tobytes())))
 
 
 def _sampled(x: torch.Tensor) -> list[str]:
@@ -145,7 +164,7 @@ def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**description, "rounds": None, "memory_budget": None}
 
 
-_NEWER = {"inputs"}  # keys that descriptions of older versions lack
+_NEWER = {"content", "held_out", "inputs"}  # keys that descriptions of older versions lack
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
