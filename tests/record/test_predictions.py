@@ -11,9 +11,12 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
-from turnout.evaluation.metrics import calibration_error
+from turnout.engine.reading import score
+from turnout.evaluation.metrics import balanced_accuracy, calibration_error, f1
 from turnout.pieces.aggregation import PrivateSum
-from turnout.record.predictions import by_class, calibration, confusion, count_predictions
+from turnout.record.predictions import PREDICTION_COLUMNS, by_class, calibration, confusion, count_predictions
+from turnout.record.query import History
+from turnout.record.tables import read, write
 from turnout.reporting.class_figures import calibration_figure, confusion_figure
 from turnout.reporting.report import write_report
 from turnout.results.records import RunRecord
@@ -53,6 +56,38 @@ def test_counts_of_several_tables_add_up() -> None:
     whole, parts = calibration([COUNTED]), calibration(halves)
     assert parts["examples"].equals(whole["examples"])
     np.testing.assert_allclose(parts["confidence"].to_numpy(), whole["confidence"].to_numpy())
+
+
+def test_outputs_with_nan_predict_no_class(tmp_path: Path) -> None:
+    """Accuracy, F1 and recall count them as wrong, and a calibration has no confidence of theirs."""
+    logits = torch.where(torch.arange(500)[:, None] % 7 == 0, torch.nan, LOGITS)
+    table = count_predictions(logits, LABELS)
+    missing = table.filter(table["predicted"].is_null())
+    assert sum(missing["count"].to_pylist()) == 72
+    assert missing["bin"].null_count == missing["confidence"].null_count == len(missing) > 0
+    matrix, predicted = confusion([table]), torch.where(logits.isnan().any(1), 4, logits.argmax(1))
+    np.testing.assert_array_equal(matrix, confusion_matrix(LABELS, predicted, labels=range(5))[:4])
+    assert np.trace(matrix) / matrix.sum() == score(logits, LABELS).mean()
+    classes = by_class(matrix)
+    assert classes["examples"].to_pylist() == torch.bincount(LABELS, minlength=4).tolist()
+    assert classes["predicted"].to_pylist() == torch.bincount(predicted, minlength=5)[:4].tolist()
+    known = [value for value in classes["f1"].to_pylist() if value is not None]
+    assert np.mean(known) == pytest.approx(f1(logits, LABELS))
+    recalls = [value for value in classes["recall"].to_pylist() if value is not None]
+    assert np.mean(recalls) == pytest.approx(balanced_accuracy(logits, LABELS))
+    rest = count_predictions(*(values[~logits.isnan().any(1)] for values in (logits, LABELS)))
+    assert calibration([table]).equals(calibration([rest]))
+    np.testing.assert_array_equal(confusion([rest, table])[:, :4], confusion([rest]) + matrix[:, :4])
+    write(tmp_path / "predictions.parquet", [table], table.schema)
+    assert read(tmp_path / "predictions.parquet", PREDICTION_COLUMNS).equals(table)
+
+
+def test_figure_shows_outputs_with_nan_beside_the_classes() -> None:
+    history = History()
+    history.predictions = count_predictions(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), torch.tensor([0, 1]))
+    axes = confusion_figure([RunRecord("fedavg", 0, history)]).axes[0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "NaN"]
+    np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), [[1, 0, 0], [0, 0, 1]])
 
 
 def test_gaps_of_the_bins_add_up_to_the_calibration_error() -> None:

@@ -21,7 +21,7 @@ PREDICTION_COLUMNS: Mapping[str, pa.DataType] = {
 }
 """The columns of the table of predictions: the label, the predicted class, the bin of the confidence, the number of examples,
 and the sum of their confidences. The confidence is the probability of the predicted class, and bin i of `BINS` bins covers
-``(i / BINS, (i + 1) / BINS]``."""
+``(i / BINS, (i + 1) / BINS]``. Outputs with NaN predict no class: predicted class, bin and confidence are null."""
 
 BINS = 15
 
@@ -37,30 +37,40 @@ def count_predictions(logits: torch.Tensor, targets: torch.Tensor) -> pa.Table:
     """
     confidence, predicted = (part.cpu().numpy() for part in logits.double().softmax(dim=1).max(dim=1))
     num_classes, labels = logits.shape[1], targets.cpu().numpy()
+    predicted, confidence = np.where(np.isnan(confidence), num_classes, predicted), np.nan_to_num(confidence)
     bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    cells = np.append((labels * num_classes + predicted) * BINS + bins, (num_classes**2 - 1) * BINS)
+    cells = np.append((labels * (num_classes + 1) + predicted) * BINS + bins, (num_classes**2 + num_classes - 2) * BINS)
     known, place = np.unique(cells, return_inverse=True)
+    label, predicted = np.divmod(known // BINS, num_classes + 1)
     weights = np.append(np.ones(len(labels)), 0.0)
+
+    def unless_none(values: np.ndarray) -> list[int | float | None]:
+        return [None if none else value for none, value in zip(predicted == num_classes, values.tolist(), strict=True)]
+
     return build(
         {
-            "label": known // BINS // num_classes,
-            "predicted": known // BINS % num_classes,
-            "bin": known % BINS,
+            "label": label,
+            "predicted": unless_none(predicted),
+            "bin": unless_none(known % BINS),
             "count": np.bincount(place, weights).astype(np.int64),
-            "confidence": np.bincount(place, np.append(confidence, 0.0)),
+            "confidence": unless_none(np.bincount(place, np.append(confidence, 0.0))),
         },
         PREDICTION_COLUMNS,
     )
 
 
 def confusion(tables: Iterable[pa.Table]) -> np.ndarray:
-    """Return the number of examples by label (row) and predicted class (column), int64 ``[C, C]``, summed over tables."""
+    """Return the number of examples by label (row) and predicted class (column), int64 ``[C, C]``, summed over tables.
+
+    Examples whose outputs are NaN, if there are any, are in a further column, ``[C, C + 1]``.
+    """
     tables = list(tables)
     size = 1 + max(int(numbers(table["label"]).max(initial=-1)) for table in tables)
-    matrix = np.zeros((size, size), dtype=np.int64)
+    matrix = np.zeros((size, size + 1), dtype=np.int64)
     for table in tables:
-        np.add.at(matrix, (numbers(table["label"]), numbers(table["predicted"])), numbers(table["count"]))
-    return matrix
+        predicted = numbers(table["predicted"].fill_null(size))
+        np.add.at(matrix, (numbers(table["label"]), predicted), numbers(table["count"]))
+    return matrix if matrix[:, size].any() else matrix[:, :size]
 
 
 def by_class(matrix: np.ndarray, names: Sequence[str] | None = None) -> pa.Table:
@@ -69,7 +79,7 @@ def by_class(matrix: np.ndarray, names: Sequence[str] | None = None) -> pa.Table
     >>> by_class(np.array([[3, 1], [0, 4]])).select(["class", "precision", "recall"]).to_pylist()
     [{'class': '0', 'precision': 1.0, 'recall': 0.75}, {'class': '1', 'precision': 0.8, 'recall': 1.0}]
     """
-    right, labeled, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    right, labeled, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)[: len(matrix)]
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = {
             "precision": right / predicted,
@@ -86,9 +96,12 @@ def by_class(matrix: np.ndarray, names: Sequence[str] | None = None) -> pa.Table
 
 
 def calibration(tables: Iterable[pa.Table]) -> pa.Table:
-    """Return the number of examples, mean confidence and accuracy of each bin of confidence that has examples."""
+    """Return the number of examples, mean confidence and accuracy of each bin of confidence that has examples.
+
+    Outputs with NaN have no confidence, and are left out.
+    """
     sums = np.zeros((3, BINS))
-    for table in tables:
+    for table in (table.drop_null() for table in tables):
         bins, count = numbers(table["bin"]), numbers(table["count"])
         right = count * (numbers(table["label"]) == numbers(table["predicted"]))
         for row, values in zip(sums, (count, numbers(table["confidence"]), right), strict=True):

@@ -41,19 +41,21 @@ def confusion_figure(records: Sequence[RunRecord]) -> Figure:
         axes.imshow(shares, cmap=style.ramp(most="80"), vmin=0.0, vmax=1.0, interpolation="nearest")
         style.dress(axes, "predicted class", "label", title=algorithm if len(tables) > 1 else "")
         axes.grid(visible=False)
-        _class_ticks(axes, len(matrix), names)
+        _class_ticks(axes, len(matrix), names, ["NaN"] * (matrix.shape[1] - len(matrix)))
         if len(matrix) <= _WRITTEN:
             _write_shares(axes, shares)
     return figure
 
 
-def _class_ticks(axes: Axes, num_classes: int, names: Sequence[str] | None) -> None:
-    """Set at most about 15 names or numbers of classes on both axes."""
+def _class_ticks(axes: Axes, num_classes: int, names: Sequence[str] | None, more: Sequence[str]) -> None:
+    """Set at most about 15 names or numbers of classes on both axes, and the name of a further column."""
     step = -(-num_classes // 15)
     shown = range(0, num_classes, step)
     texts = [(str(k) if names is None else names[k])[:_NAME] for k in shown]
     turned = max(map(len, texts)) > 3
-    axes.set_xticks(shown, texts, rotation=60 if turned else 0, ha="right" if turned else "center", parse_math=False)
+    columns, texts_of_columns = [*shown, num_classes][: len(texts) + len(more)], [*texts, *more]
+    alignment = "right" if turned else "center"
+    axes.set_xticks(columns, texts_of_columns, rotation=60 if turned else 0, ha=alignment, parse_math=False)
     axes.set_yticks(shown, texts, parse_math=False)
 
 

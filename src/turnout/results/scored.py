@@ -30,7 +30,8 @@ class Scored:
     def confusion(self) -> np.ndarray:
         """Return the number of test examples by label (row) and predicted class (column), int64 ``[C, C]``.
 
-        The predictions are those of the final model, or of each client's own one.
+        The predictions are those of the final model, or of each client's own one. Examples whose outputs are NaN, if there
+        are any, are in a further column.
 
         Raises:
             ConfigurationError: if no predictions were counted: without test examples, class labels, or the end of the run;
