@@ -68,6 +68,42 @@ def test_classes_that_differ_by_case_or_may_be_missing_are_named(classes, messag
         assert from_table(FRAME.assign(ill=classes), **OPTIONS).num_classes == 3
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_numbers_with_leading_zeros_are_other_categories_and_labels(ending, tmp_path):
+    def write(name, rows):
+        cells = [("at", "zip", "age", "ill"), *rows]
+        path = tmp_path / f"{name}.{ending}"
+        path.write_text("".join({"csv": ",", "tsv": "\t"}[ending].join(row) + "\n" for row in cells))
+        return path
+
+    rows = [("A", "01", "1", "01"), ("A", "1", "2", "1"), ("B", "10", "3", "01"), ("B", "01", "4", "1")]
+    path, options = write("codes", rows), OPTIONS | {"categories": ("zip",)}
+    source = from_table(path, **options)
+    assert source.x.tolist() == [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 1.0, 3.0], [1.0, 0.0, 0.0, 4.0]]
+    assert (source.y.tolist(), source.recipe["classes"]) == ([0, 1, 0, 1], ["01", "1"])
+    data = source.split(test_fraction=0.0)
+    assert data.prepare(write("more", rows[:1])).tolist() == [[1.0, 0.0, 0.0, 1.0]]
+    assert data.prepare(write("plain", rows[1:2])).tolist() == [[0.0, 1.0, 0.0, 2.0]]
+    declared = from_table(path, **options | {"categories": {"zip": ("01", "1", "10")}, "classes": ("1", "01")})
+    assert (declared.x.tolist(), declared.y.tolist()) == (source.x.tolist(), [1, 0, 1, 0])
+    numbers = from_table(path, **options, task="regression")
+    assert numbers.y.tolist() == [1.0] * 4
+
+
+def test_missing_values_among_numbers_with_leading_zeros_stay_missing(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("at,zip,ill\nA,01,0\nA,NA,1\nB,,0\nB,10,1\n")
+    with pytest.raises(DataError, match="column 'zip' has 2 missing values in 4 rows, first in row 2"):
+        from_table(path, **OPTIONS, categories=("zip",))
+
+
+def test_numbers_without_leading_zeros_keep_their_order(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("at,zip,ill\nA,9,0\nA,10,2\nB,0,0\nB,10,1\n")
+    source = from_table(path, **OPTIONS, categories=("zip",))
+    assert (source.x.argmax(1).tolist(), source.y.tolist(), source.num_classes) == ([1, 2, 0, 2], [0, 2, 0, 1], 3)
+
+
 def test_decimals_are_numbers():
     money = [decimal.Decimal("1.25"), decimal.Decimal("2.50"), decimal.Decimal("3"), decimal.Decimal("4")]
     assert from_table(FRAME.assign(age=money), **OPTIONS).x.flatten().tolist() == [1.25, 2.5, 3.0, 4.0]

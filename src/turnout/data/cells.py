@@ -35,20 +35,22 @@ def texts(column: pa.ChunkedArray) -> list[str | None]:
     return column.cast(pa.string()).to_pylist()
 
 
-def read_columns(table: Any, names: Sequence[str]) -> pa.Table:
-    """Read columns of any kind of table, with nulls in place of blank texts and NaN.
+def read_columns(table: Any, names: Sequence[str], codes: Sequence[str] = ()) -> pa.Table:
+    """Read columns of any kind of table, with nulls in place of blank texts and NaN; `codes` is that of `read_table`.
 
     Raises:
         ConfigurationError: if a column is missing.
     """
-    read = read_table(table, None)
+    read = read_table(table, None, codes)
     for name in names:
         known_name("column", name, read.column_names)
     return pa.table([with_nulls(read.column(name), name) for name in names], list(names))
 
 
-def read_table(table: Any, client: str | None) -> pa.Table:
+def read_table(table: Any, client: str | None, codes: Sequence[str] = ()) -> pa.Table:
     """Convert any kind of table to an Arrow table; clients of a CSV file are texts, and decimals are float64.
+
+    Columns of `codes`, categories and labels, are texts as well if the file writes whole numbers with leading zeros.
 
     The row numbers of a data frame of pandas are no column, even where Arrow keeps them; levels of its index with a name are.
 
@@ -56,7 +58,7 @@ def read_table(table: Any, client: str | None) -> pa.Table:
         ConfigurationError: if it is no table.
         DataError: if it cannot be read, or only some dates of a column have a time zone.
     """
-    read = _read(table, client)
+    read = _read(table, client, codes)
     read = read.select([name for name in read.column_names if not _ROW_NUMBERS.fullmatch(name)])
     for position, field in enumerate(read.schema):
         if pa.types.is_decimal(field.type):
@@ -64,9 +66,9 @@ def read_table(table: Any, client: str | None) -> pa.Table:
     return read
 
 
-def _read(table: Any, client: str | None) -> pa.Table:
+def _read(table: Any, client: str | None, codes: Sequence[str]) -> pa.Table:
     if isinstance(table, str | os.PathLike):
-        return read_table_file(Path(table), texts=() if client is None else (client,))
+        return read_table_file(Path(table), texts=() if client is None else (client,), codes=codes)
     if isinstance(table, pa.Table):
         return checked_table(table, "the table")
     if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set

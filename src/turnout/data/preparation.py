@@ -108,7 +108,8 @@ class Preparation:
             ConfigurationError: if a column is missing.
             DataError: if a cell has an unknown category, or no value.
         """
-        read = read_columns(table, [column.name for column in self.columns])
+        codes = [column.name for column in self.columns if column.kind == "category"]
+        read = read_columns(table, [column.name for column in self.columns], codes)
         parts = [column.inputs(read, self.fills) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
 

@@ -9,11 +9,15 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnout.core.checks import ConfigurationError, DataError, shown
+
+if TYPE_CHECKING:
+    from pyarrow import csv
 
 UNPACKED_BYTES, UNPACKED_RATIO = 256 << 20, 100
 """Limit of the size of a decompressed file: a constant plus a multiple of the compressed size."""
@@ -98,7 +102,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_table_file(
-    path: Path, what: str = "table", formats: tuple[str, ...] = FORMATS, texts: Sequence[str] = ()
+    path: Path,
+    what: str = "table",
+    formats: tuple[str, ...] = FORMATS,
+    texts: Sequence[str] = (),
+    codes: Sequence[str] = (),
 ) -> pa.Table:
     """Read a table from a file, in the format of its file name extension.
 
@@ -107,6 +115,7 @@ def read_table_file(
         what: name of the table in errors.
         formats: the file name extensions that are allowed.
         texts: columns of a CSV file that are texts even if they look like numbers, such as names.
+        codes: columns of a CSV file that are texts if some of their whole numbers have leading zeros: 01 and 1 are different.
 
     Raises:
         ConfigurationError: if the extension is another one.
@@ -120,7 +129,7 @@ def read_table_file(
     check_file(path, what)
     try:
         if ending in (".csv", ".tsv"):
-            table = _read_csv(path, what, "\t" if ending == ".tsv" else ",", texts)
+            table = _read_csv(path, what, "\t" if ending == ".tsv" else ",", texts, codes)
         elif ending == ".jsonl":
             table = json.read_json(path)
         else:
@@ -130,7 +139,7 @@ def read_table_file(
         raise DataError(f"{what} {path}: cannot be read: {error}") from error
 
 
-def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str]) -> pa.Table:
+def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str], codes: Sequence[str]) -> pa.Table:
     """Read a CSV file in UTF-8.
 
     Raises:
@@ -158,6 +167,22 @@ def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str]) -> pa
         if pa.types.is_binary(column.type):  # Arrow's type of columns that are not UTF-8
             row, cell = _first_undecodable(column)
             raise _encoding(path, what, f"row {row} of column {name!r} is {shown(cell)}")
+    whole = [name for name in codes if name in names and pa.types.is_integer(table.column(name).type)]
+    return _with_codes(table, whole, path, options) if whole else table
+
+
+def _with_codes(table: pa.Table, whole: list[str], path: Path, options: csv.ParseOptions) -> pa.Table:
+    """Return a table with texts in those columns of whole numbers in which some have leading zeros, as codes have."""
+    from pyarrow import csv
+
+    as_texts = csv.ConvertOptions(
+        column_types=dict.fromkeys(whole, pa.string()), include_columns=whole, strings_can_be_null=True
+    )
+    written = csv.read_csv(path, parse_options=options, convert_options=as_texts)
+    for name in whole:
+        distinct = written.column(name).unique()
+        if pc.call_function("any", [pc.match_substring_regex(distinct, r"^\s*[+-]?0\d")]).as_py():
+            table = table.set_column(table.column_names.index(name), name, written.column(name))
     return table
 
 

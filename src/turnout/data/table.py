@@ -93,7 +93,7 @@ def from_table(
             polars, an Arrow table, a Hugging Face ``Dataset``, or a mapping of columns.
         label: name of the column of targets.
         client: name of the column of clients; `split` without a partition keeps these clients. Of a CSV file they are texts:
-            001, 01 and 1 are three clients.
+            001, 01 and 1 are three clients. Labels and categories are texts as well if some have leading zeros.
         features: names of the columns of inputs; empty for all other columns.
         categories: columns of inputs to be one-hot encoded over their sorted values; or a mapping of these columns to their
             values, ``{"sex": ("f", "m")}``, in the order of the inputs.
@@ -137,7 +137,8 @@ def from_table(
     known_name("value of missing", missing, MISSING)
     _check_transform(transform, categories, scale or bool(mean))
     tables = (table,) if test is None else (table, test)
-    parts = [read_table(part, client) for part in tables]
+    codes = [*categories, *([label] if task != "regression" else ())]
+    parts = [read_table(part, client, codes) for part in tables]
     others = [column for column in (label, client, weight) if column is not None]
     columns = _inputs(parts, others, features, tuple(categories))
     parts = without_missing(parts, others, columns, missing, transform is not None)
