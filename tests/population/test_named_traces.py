@@ -144,6 +144,15 @@ def test_start_says_when_round_0_begins() -> None:
     assert present(TimedTrace(VISITS, seconds_per_round=3600, start=3600), 3) == [[1], [2], [2]]
 
 
+def test_seconds_that_could_spell_dates_are_seconds_if_start_says_so() -> None:
+    rows = ((0, 20240131, 20240201), (1, 20240201, 20240203))
+    bound = TimedTrace(rows, seconds_per_round=1, start=0).bind(2)
+    assert [bound.available(np.arange(2), second).tolist() for second in (20240130, 20240131, 20240202)] == [
+        [False, False], [True, False], [False, True]
+    ]  # fmt: skip
+    assert TimedTrace((*rows, (1, 20240432, 20240500))).bind(2).rates.shape == (2,)  # one time spells no date
+
+
 def test_unix_seconds_are_the_recording_of_days() -> None:
     rows = tuple(
         (c, START + d * 86_400 + 3600 * c, START + d * 86_400 + 3600 * (6 + c)) for c in range(3) for d in range(4)
@@ -182,6 +191,26 @@ def test_pool_of_devices_is_drawn_by_an_option() -> None:
             lambda: TimedTrace(((0, 1, 5), ("ann", 1, 5))),
             DataError,
             "row 2: got 'ann' as 'client', needed a whole number",
+        ),
+        (
+            lambda: TimedTrace(((0, 20240131, 20240201), (1, 20240201, 20240203))),
+            DataError,
+            r"numbers like 20240131, which spell dates .*: write dates as 2024-01-31 .*, or start=0 if they are seconds",
+        ),
+        (
+            lambda: TimedTrace({"client": [0], "from": ["2024013108"], "to": ["2024013112"]}),
+            DataError,
+            r"numbers like 2024013108, .*, or start=2024013108 if they are seconds",
+        ),
+        (
+            lambda: Trace(((0, 20240131, 20240201),)),
+            DataError,
+            r"first round is 20240131, as if it were a time \(a date\).*write TimedTrace",
+        ),
+        (
+            lambda: TimedTrace(FORMS["Unix seconds"], start=20200201),
+            DataError,
+            r"start: got 20200201, and the timed trace begins 49 years later, at 2020-02-01 20:00 UTC: write a date",
         ),
         (lambda: TimedTrace({"who": [0], "from": [0], "to": [1]}), DataError, "there is no 'client'"),
         (lambda: TimedTrace(VISITS, num_devices=3), ConfigurationError, "num_devices: each client has its own rows"),

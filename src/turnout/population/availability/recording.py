@@ -23,7 +23,7 @@ from turnout.population.availability.intervals import (
     with_numbers,
 )
 from turnout.population.availability.rates import TimedAvailability, rank_by_labels
-from turnout.population.availability.times import UNIX, in_words, moments
+from turnout.population.availability.times import UNIX, in_words, moments, spell_dates
 from turnout.population.table import LARGEST
 
 DAY = 86_400
@@ -87,7 +87,8 @@ class TimedTrace(Recording, name="timed_trace"):
         table: path of a CSV or Parquet file with the columns client, from, to, a data frame or a mapping of such columns, or
             the rows, ``((client, from, to), ...)``. Clients are the names of the data's clients, which may be numbers, or
             numbers from 0 on. Times are whole seconds, or dates: Unix seconds, timestamps, or ISO 8601 texts, in UTC if they
-            have no time zone.
+            have no time zone. Numbers that all spell dates, as 20240131, are refused, unless `start` says that they are
+            seconds.
         drawn: False gives each client its own rows. True draws a device of the table for each client.
         start: the time at which round 0 begins, in seconds or as an ISO 8601 text; None is 0, or the first `from` of dates.
         num_devices: number of recorded devices, with ``drawn=True``; None is one more than the largest number in the table,
@@ -163,8 +164,18 @@ class TimedTrace(Recording, name="timed_trace"):
         if first >= 1000 * UNIX:
             raise DataError(f"{_TIMED}: it begins at {first}, needed seconds: divide milliseconds by 1000")
         origin = first if first >= UNIX else 0
+        if self.start is None and spell_dates(np.concatenate([start, end])):
+            raise DataError(
+                f"{_TIMED}: its times are numbers like {first}, which spell dates and would count seconds: write dates as "
+                f"2024-01-31 or 2024-01-31T18:00, or start={origin} if they are seconds"
+            )
         if self.start is not None:
             origin = int(moments([self.start], "start", _TIMED)[0])
+            if origin < UNIX <= first:
+                raise DataError(
+                    f"start: got {self.start!r}, and the {_TIMED} begins {(first - origin) // (365 * DAY)} years later, at "
+                    f"{in_words(first)}: write a date such as 2024-01-31, or leave start out"
+                )
         inside = end > origin
         if not inside.any():
             last = int(end.max())

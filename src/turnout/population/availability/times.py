@@ -99,6 +99,18 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
     return numbers(plain, name, what, whole=True)
 
 
+def spell_dates(values: np.ndarray) -> bool:
+    """Return whether all whole numbers are written like dates of the years 1900 to 2099, 20240131 or 2024013118.
+
+    >>> spell_dates(np.array([20240131, 20240201])), spell_dates(np.array([20240131, 20240132]))
+    (True, False)
+    """
+    days, hours = np.divmod(values, 100) if values.min() >= 10**9 else (values, np.zeros_like(values))
+    years, months, day = days // 10_000, days // 100 % 100, days % 100
+    is_date = (years >= 1900) & (years < 2100) & (months >= 1) & (months <= 12) & (day >= 1) & (day <= 31)
+    return bool((is_date & (hours < 24)).all())
+
+
 def has_zone(column: Column) -> bool | None:
     """Return whether the first cell of a column of times has a time zone; None if it is no date."""
     column = _plain_texts(column[:1])

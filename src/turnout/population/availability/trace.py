@@ -21,7 +21,7 @@ from turnout.population.availability.intervals import (
     unnamed,
     with_numbers,
 )
-from turnout.population.availability.times import UNIX, in_words
+from turnout.population.availability.times import UNIX, in_words, spell_dates
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,10 @@ class Trace(Availability, name="trace"):
     def _intervals(self) -> Intervals:
         """Read the rows, and check that their rounds are within the trace."""
         client, start, end = read_intervals(self.table, "trace", None)
-        if (first := int(start.min())) >= UNIX:
+        if (first := int(start.min())) >= UNIX or spell_dates(np.concatenate([start, end])):
+            time = in_words(first) if first >= UNIX else "a date"
             raise DataError(
-                f"trace: its first round is {first}, as if it were a time ({in_words(first)}), and rounds count from 0: "
+                f"trace: its first round is {first}, as if it were a time ({time}), and rounds count from 0: "
                 "write TimedTrace for times, or subtract the first round"
             )
         _refuse_rows(end >= 2**32, end, "a trace has less than 2**32 rounds: write rounds, not nanoseconds")
