@@ -1,6 +1,7 @@
 """Tables that a reader could take for something else."""
 
 import decimal
+import re
 from datetime import UTC, datetime, time
 from types import SimpleNamespace
 from typing import Any
@@ -77,14 +78,15 @@ def test_numbers_with_leading_zeros_are_other_categories_and_labels(ending, tmp_
         return path
 
     rows = [("A", "01", "1", "01"), ("A", "1", "2", "1"), ("B", "10", "3", "01"), ("B", "01", "4", "1")]
-    path, options = write("codes", rows), OPTIONS | {"categories": ("zip",)}
+    path = write("codes", rows)
+    options: dict[str, Any] = {**OPTIONS, "categories": ("zip",)}
     source = from_table(path, **options)
     assert source.x.tolist() == [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 1.0, 3.0], [1.0, 0.0, 0.0, 4.0]]
     assert (source.y.tolist(), source.recipe["classes"]) == ([0, 1, 0, 1], ["01", "1"])
     data = source.split(test_fraction=0.0)
     assert data.prepare(write("more", rows[:1])).tolist() == [[1.0, 0.0, 0.0, 1.0]]
     assert data.prepare(write("plain", rows[1:2])).tolist() == [[0.0, 1.0, 0.0, 2.0]]
-    declared = from_table(path, **options | {"categories": {"zip": ("01", "1", "10")}, "classes": ("1", "01")})
+    declared = from_table(path, **{**options, "categories": {"zip": ("01", "1", "10")}, "classes": ("1", "01")})
     assert (declared.x.tolist(), declared.y.tolist()) == (source.x.tolist(), [1, 0, 1, 0])
     numbers = from_table(path, **options, task="regression")
     assert numbers.y.tolist() == [1.0] * 4
@@ -95,6 +97,24 @@ def test_missing_values_among_numbers_with_leading_zeros_stay_missing(tmp_path):
     path.write_text("at,zip,ill\nA,01,0\nA,NA,1\nB,,0\nB,10,1\n")
     with pytest.raises(DataError, match="column 'zip' has 2 missing values in 4 rows, first in row 2"):
         from_table(path, **OPTIONS, categories=("zip",))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("250.0", "250.00"), ("1e3", "1000"), ("+5", "5"), ("12345678901234567890", "12345678901234567891")],
+)
+def test_two_spellings_of_one_number_as_a_category_are_refused(one, other, tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text(f"at,code,ill\nA,{one},0\nA,7,1\nB, {one},0\nB,{other},1\n")
+    message = (
+        rf"'code' has {re.escape(one)} in row 1 and {other} in row 4, which are one number: .*dtype=\{{'code': str\}}"
+    )
+    for categories in ("code",), {"code": (one, other, "7")}:
+        with pytest.raises(DataError, match=message):
+            from_table(path, **OPTIONS, categories=categories)
+    assert from_table(path, **OPTIONS).x.shape == (4, 1)
+    frame = pd.read_csv(path, dtype={"code": str}, skipinitialspace=True)
+    assert from_table(frame, **OPTIONS, categories=("code",)).x.shape == (4, 3)
 
 
 def test_numbers_without_leading_zeros_keep_their_order(tmp_path):
@@ -234,7 +254,7 @@ def test_intervals_and_periods_of_pandas_say_what_to_write(column, kind):
     values = {"interval": intervals.astype(object), "category": intervals}
     frame = FRAME.assign(**{column: values.get(kind, pd.period_range("2020-01", periods=4, freq="M"))})
     frame[column] = frame[column].infer_objects()
-    options = OPTIONS | {"categories": ("age",)}
+    options: dict[str, Any] = {**OPTIONS, "categories": ("age",)}
     instead = rf"write frame\['{column}'\].astype\(str\)"
     with pytest.raises(
         ConfigurationError, match=rf"column '{column}' holds extension.*, needed numbers, .*: {instead}"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.data.missing import with_nulls
-from turnout.data.reading import check_zones, checked_table, read_table_file
+from turnout.data.reading import Codes, check_zones, checked_table, read_table_file
 
 _DAY = 86_400_000_000  # microseconds
 
@@ -35,7 +35,7 @@ def texts(column: pa.ChunkedArray) -> list[str | None]:
     return column.cast(pa.string()).to_pylist()
 
 
-def read_columns(table: Any, names: Sequence[str], codes: Sequence[str] = ()) -> pa.Table:
+def read_columns(table: Any, names: Sequence[str], codes: Codes | None = None) -> pa.Table:
     """Read columns of any kind of table, with nulls in place of blank texts and NaN; `codes` is that of `read_table`.
 
     Raises:
@@ -47,16 +47,16 @@ def read_columns(table: Any, names: Sequence[str], codes: Sequence[str] = ()) ->
     return pa.table([with_nulls(read.column(name), name) for name in names], list(names))
 
 
-def read_table(table: Any, client: str | None, codes: Sequence[str] = ()) -> pa.Table:
+def read_table(table: Any, client: str | None, codes: Codes | None = None) -> pa.Table:
     """Convert any kind of table to an Arrow table; clients of a CSV file are texts, and decimals are float64.
 
-    Columns of `codes`, categories and labels, are texts as well if the file writes whole numbers with leading zeros.
+    `codes` is that of `read_table_file`.
 
     The row numbers of a data frame of pandas are no column, even where Arrow keeps them; levels of its index with a name are.
 
     Raises:
         ConfigurationError: if it is no table.
-        DataError: if it cannot be read, or only some dates of a column have a time zone.
+        DataError: if it cannot be read, only some dates of a column have a time zone, or a category has two spellings.
     """
     read = _read(table, client, codes)
     read = read.select([name for name in read.column_names if not _ROW_NUMBERS.fullmatch(name)])
@@ -66,7 +66,7 @@ def read_table(table: Any, client: str | None, codes: Sequence[str] = ()) -> pa.
     return read
 
 
-def _read(table: Any, client: str | None, codes: Sequence[str]) -> pa.Table:
+def _read(table: Any, client: str | None, codes: Codes | None) -> pa.Table:
     if isinstance(table, str | os.PathLike):
         return read_table_file(Path(table), texts=() if client is None else (client,), codes=codes)
     if isinstance(table, pa.Table):

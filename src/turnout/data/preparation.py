@@ -15,6 +15,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name, shown
 from turnout.data.cells import numbers, read_columns, texts
+from turnout.data.reading import Codes
 
 FILE = "preprocessing.json"
 """The name of the file beside an exported model."""
@@ -108,7 +109,7 @@ class Preparation:
             ConfigurationError: if a column is missing.
             DataError: if a cell has an unknown category, or no value.
         """
-        codes = [column.name for column in self.columns if column.kind == "category"]
+        codes: Codes = {column.name: "category" for column in self.columns if column.kind == "category"}
         read = read_columns(table, [column.name for column in self.columns], codes)
         parts = [column.inputs(read, self.fills) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))

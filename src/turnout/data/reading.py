@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,10 @@ UNPACKED_BYTES, UNPACKED_RATIO = 256 << 20, 100
 
 FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl")
 """File name extensions of tables."""
+
+
+Codes = Mapping[str, str]
+"""Columns whose numbers may be codes, which are texts, by name: ``"label"`` or ``"category"``."""
 
 
 def most_bytes(path: Path) -> int:
@@ -106,7 +110,7 @@ def read_table_file(
     what: str = "table",
     formats: tuple[str, ...] = FORMATS,
     texts: Sequence[str] = (),
-    codes: Sequence[str] = (),
+    codes: Codes | None = None,
 ) -> pa.Table:
     """Read a table from a file, in the format of its file name extension.
 
@@ -115,7 +119,8 @@ def read_table_file(
         what: name of the table in errors.
         formats: the file name extensions that are allowed.
         texts: columns of a CSV file that are texts even if they look like numbers, such as names.
-        codes: columns of a CSV file that are texts if some of their whole numbers have leading zeros: 01 and 1 are different.
+        codes: columns of a CSV file that are texts if some of their numbers have leading zeros: 01 and 1 are different. Two
+            spellings of one number as a category, 1.1 and 1.10, are an error.
 
     Raises:
         ConfigurationError: if the extension is another one.
@@ -129,7 +134,7 @@ def read_table_file(
     check_file(path, what)
     try:
         if ending in (".csv", ".tsv"):
-            table = _read_csv(path, what, "\t" if ending == ".tsv" else ",", texts, codes)
+            table = _read_csv(path, what, "\t" if ending == ".tsv" else ",", texts, codes or {})
         elif ending == ".jsonl":
             table = json.read_json(path)
         else:
@@ -139,7 +144,7 @@ def read_table_file(
         raise DataError(f"{what} {path}: cannot be read: {error}") from error
 
 
-def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str], codes: Sequence[str]) -> pa.Table:
+def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str], codes: Codes) -> pa.Table:
     """Read a CSV file in UTF-8.
 
     Raises:
@@ -167,23 +172,41 @@ def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str], codes
         if pa.types.is_binary(column.type):  # Arrow's type of columns that are not UTF-8
             row, cell = _first_undecodable(column)
             raise _encoding(path, what, f"row {row} of column {name!r} is {shown(cell)}")
-    whole = [name for name in codes if name in names and pa.types.is_integer(table.column(name).type)]
-    return _with_codes(table, whole, path, options) if whole else table
+    return _with_codes(table, codes, path, options)
 
 
-def _with_codes(table: pa.Table, whole: list[str], path: Path, options: csv.ParseOptions) -> pa.Table:
-    """Return a table with texts in those columns of whole numbers in which some have leading zeros, as codes have."""
+def _with_codes(table: pa.Table, codes: Codes, path: Path, options: csv.ParseOptions) -> pa.Table:
+    """Return a table with texts in those columns of codes in which some numbers have leading zeros."""
     from pyarrow import csv
 
+    kinds = {field.name: field.type for field in table.schema if field.name in codes}
+    names = [
+        n for n in kinds if pa.types.is_integer(kinds[n]) or (pa.types.is_floating(kinds[n]) and codes[n] == "category")
+    ]
+    if not names:
+        return table
     as_texts = csv.ConvertOptions(
-        column_types=dict.fromkeys(whole, pa.string()), include_columns=whole, strings_can_be_null=True
+        column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=True
     )
     written = csv.read_csv(path, parse_options=options, convert_options=as_texts)
-    for name in whole:
-        distinct = written.column(name).unique()
-        if pc.call_function("any", [pc.match_substring_regex(distinct, r"^\s*[+-]?0\d")]).as_py():
+    for name in names:
+        texts = pc.call_function("utf8_trim_whitespace", [written.column(name)])
+        distinct, leading = texts.unique(), pc.MatchSubstringOptions("^[+-]?0[0-9xX]")
+        if pc.call_function("any", [pc.call_function("match_substring_regex", [distinct], leading)]).as_py():
             table = table.set_column(table.column_names.index(name), name, written.column(name))
+        elif codes[name] == "category" and len(distinct) > len(table.column(name).unique()):
+            raise _two_spellings(name, table.column(name).to_pylist(), texts.to_pylist())
     return table
+
+
+def _two_spellings(name: str, numbers: list[float], texts: list[str]) -> DataError:
+    """Return the error for a column of categories with two texts that are one number."""
+    rows = {number: row for row, number in reversed(list(enumerate(numbers)))}
+    row, first = next((row, rows[n]) for row, n in enumerate(numbers) if texts[rows[n]] != texts[row])
+    return DataError(
+        f"column {name!r} has {texts[first]} in row {first + 1} and {texts[row]} in row {row + 1}, which are one number: "
+        f"write them alike, or give pandas.read_csv(FILE, dtype={{{name!r}: str}}) if they are two categories"
+    )
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> tuple[int, bytes]:

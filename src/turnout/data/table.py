@@ -22,6 +22,7 @@ from turnout.data.labels import Task, declared_classes, labels_of, named
 from turnout.data.missing import MISSING, Missing, without_missing
 from turnout.data.names import Names, note, note_classes
 from turnout.data.preparation import PreparedColumn
+from turnout.data.reading import Codes
 from turnout.data.source import SOURCES, Source
 from turnout.data.transformer import Transform, Transformed, is_transform
 
@@ -137,7 +138,7 @@ def from_table(
     known_name("value of missing", missing, MISSING)
     _check_transform(transform, categories, scale or bool(mean))
     tables = (table,) if test is None else (table, test)
-    codes = [*categories, *([label] if task != "regression" else ())]
+    codes: Codes = dict.fromkeys(categories, "category") | ({} if task == "regression" else {label: "label"})
     parts = [read_table(part, client, codes) for part in tables]
     others = [column for column in (label, client, weight) if column is not None]
     columns = _inputs(parts, others, features, tuple(categories))
