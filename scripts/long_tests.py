@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("times", type=Path, nargs="+", help="files of TURNOUT_TIMES")
     parser.add_argument(
-        "--budget", type=float, default=240.0, help="processor seconds of the tests that are not marked"
+        "--budget", type=float, default=135.0, help="processor seconds of the tests that are not marked"
     )
     parser.add_argument("--check", action="store_true", help="compare the marks with the times, and write nothing")
     options = parser.parse_args()
