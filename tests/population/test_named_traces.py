@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any, cast
 
 import numpy as np
@@ -144,6 +144,24 @@ def test_start_says_when_round_0_begins() -> None:
     assert present(TimedTrace(VISITS, seconds_per_round=3600, start=3600), 3) == [[1], [2], [2]]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_are_seconds_from_the_start(unit: Any) -> None:
+    kind = pa.duration(unit)
+    begin, end = (pa.array([timedelta(seconds=second) for second in of]).cast(kind) for of in ((0, 600), (600, 1800)))
+    bound = TimedTrace(pa.table({"client": [0, 1], "from": begin, "to": end}), seconds_per_round=600).bind(2)
+    assert [bound.available(np.arange(2), round).tolist() for round in range(3)] == [
+        [True, False],
+        [False, True],
+        [False, True],
+    ]
+
+
+def test_dates_of_arrow_are_their_midnights() -> None:
+    days = [date(2024, 1, day) for day in (1, 2, 3)]
+    trace = TimedTrace(pa.table({"client": [0, 1], "from": days[:2], "to": days[1:]}), seconds_per_round=43_200)
+    assert present(trace, 4) == [[0], [0], [1], [1]]
+
+
 def test_seconds_that_could_spell_dates_are_seconds_if_start_says_so() -> None:
     rows = ((0, 20240131, 20240201), (1, 20240201, 20240203))
     bound = TimedTrace(rows, seconds_per_round=1, start=0).bind(2)
@@ -201,6 +219,26 @@ def test_pool_of_devices_is_drawn_by_an_option() -> None:
             lambda: TimedTrace({"client": [0], "from": ["2024013108"], "to": ["2024013112"]}),
             DataError,
             r"numbers like 2024013108, .*, or start=2024013108 if they are seconds",
+        ),
+        (
+            lambda: TimedTrace(((0, 202401310800, 202401311200),)),
+            DataError,
+            r"numbers like 202401310800, which spell dates",
+        ),
+        (
+            lambda: TimedTrace(((0, 90_000, 100_000),), drawn=True).bind(3),
+            DataError,
+            r"no device is available in the first 1 day of the recording, .*: write start=",
+        ),
+        (
+            lambda: TimedTrace(pa.table({"client": [0], "from": [time(8)], "to": [time(9)]})),
+            DataError,
+            r"row 1: got datetime.time\(8, 0\) as 'from', needed a whole number",
+        ),
+        (
+            lambda: TimedTrace(pa.table({"client": [0], "from": [datetime(1969, 1, 1)], "to": [datetime(1971, 1, 1)]})),
+            DataError,
+            r"row 1: got -31536000 as 'from', needed a whole number >= 0",
         ),
         (
             lambda: Trace(((0, 20240131, 20240201),)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count, refuse
+from turnout.core.checks import ConfigurationError, DataError, count, counted, refuse
 from turnout.core.random import below, fold, generator, stream
 from turnout.core.ranges import Count
 from turnout.population.availability.intervals import (
@@ -60,6 +60,11 @@ class Recording(TimedAvailability):
         intervals, num_devices = self.intervals()
         last = int(intervals[2].max())
         period = last // DAY * DAY or last
+        if not (intervals[1] < period).any():
+            raise DataError(
+                f"no device is available in the first {counted(period // DAY, 'day')} of the recording, which repeats after "
+                "its whole days: write start=..., the time at which the first visit begins"
+            )
         edges, rates = edges_and_rates(intervals, num_devices, period, self.seconds_per_round)
         client = np.arange(num_clients)
         turn, position = np.divmod(client, num_devices)
@@ -161,14 +166,14 @@ class TimedTrace(Recording, name="timed_trace"):
         """Read the rows, with seconds from the start of the recording."""
         client, start, end = read_intervals(self.table, _TIMED)
         first = int(start.min())
-        if first >= 1000 * UNIX:
-            raise DataError(f"{_TIMED}: it begins at {first}, needed seconds: divide milliseconds by 1000")
         origin = first if first >= UNIX else 0
         if self.start is None and spell_dates(np.concatenate([start, end])):
             raise DataError(
                 f"{_TIMED}: its times are numbers like {first}, which spell dates and would count seconds: write dates as "
                 f"2024-01-31 or 2024-01-31T18:00, or start={origin} if they are seconds"
             )
+        if first >= 1000 * UNIX:
+            raise DataError(f"{_TIMED}: it begins at {first}, needed seconds: divide milliseconds by 1000")
         if self.start is not None:
             origin = int(moments([self.start], "start", _TIMED)[0])
             if origin < UNIX <= first:

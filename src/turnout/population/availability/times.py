@@ -66,7 +66,8 @@ def _is_whole(text: str) -> bool:
 
 
 def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.ndarray:
-    """Return a column of times as whole numbers, int64: dates and ISO 8601 texts as seconds since 1970, in UTC.
+    """Return a column of times as whole numbers, int64: dates and ISO 8601 texts as seconds since 1970, in UTC, and durations
+    as seconds.
 
     Args:
         column: the cells.
@@ -79,12 +80,15 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
     """
     column = _plain_texts(column)
     if isinstance(column, pa.ChunkedArray):
-        if pa.types.is_timestamp(column.type) and not column.null_count:
-            stamps = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_numpy()
-            return -(-stamps // 1_000_000) if up else stamps // 1_000_000
+        is_stamp = pa.types.is_timestamp(column.type)
+        if (is_stamp or pa.types.is_duration(column.type)) and not column.null_count:
+            kind = pa.timestamp("us", column.type.tz) if is_stamp else pa.duration("us")
+            stamps = column.cast(kind, safe=False).cast(pa.int64()).to_numpy()
+            seconds = -(-stamps // 1_000_000) if up else stamps // 1_000_000
+            return seconds if (seconds >= 0).all() else numbers(seconds.tolist(), name, what, whole=True)
         if not (pa.types.is_string(column.type) or pa.types.is_temporal(column.type)):
             return numbers(column, name, what, whole=True)
-        if (fast := _fast(column)) is not None:
+        if pa.types.is_string(column.type) and (fast := _fast(column)) is not None:
             return numbers(fast, name, what, whole=True)
     values = cells(column)
     dates = [_date(value) for value in values]
@@ -100,15 +104,18 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
 
 
 def spell_dates(values: np.ndarray) -> bool:
-    """Return whether all whole numbers are written like dates of the years 1900 to 2099, 20240131 or 2024013118.
+    """Return whether all whole numbers are written like dates of the years 1900 to 2099: 20240131 or 20240131180000.
 
     >>> spell_dates(np.array([20240131, 20240201])), spell_dates(np.array([20240131, 20240132]))
     (True, False)
     """
-    days, hours = np.divmod(values, 100) if values.min() >= 10**9 else (values, np.zeros_like(values))
-    years, months, day = days // 10_000, days // 100 % 100, days % 100
-    is_date = (years >= 1900) & (years < 2100) & (months >= 1) & (months <= 12) & (day >= 1) & (day <= 31)
-    return bool((is_date & (hours < 24)).all())
+    are_dates = np.ones(len(values), dtype=bool)
+    while values.min() >= 10**9:  # hours, minutes, seconds
+        values, part = np.divmod(values, 100)
+        are_dates &= part < 60
+    years, months, days = values // 10_000, values // 100 % 100, values % 100
+    are_dates &= (years >= 1900) & (years < 2100) & (months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)
+    return bool(are_dates.all())
 
 
 def has_zone(column: Column) -> bool | None:
