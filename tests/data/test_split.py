@@ -432,6 +432,10 @@ def test_official_client_tests_exclude_other_tests() -> None:
         ({"test_fraction": -0.1}, r"test_fraction: got -0\.1"),
         ({"client_test_fraction": 1.0}, r"client_test_fraction: got 1\.0, needed a number >= 0 and < 1"),
         ({"flip_labels": 1.1}, r"flip_labels: got 1\.1, needed a probability"),
+        (
+            {"flip_labels": 0.1},
+            r"flip_labels: got 0\.1, needed a share that is at least one of 4 clients when rounded, or 0",
+        ),
         ({"empty": "dorp"}, "unknown value of empty 'dorp': did you mean 'drop'"),
         ({"seed": -1}, "seed: got -1, needed a whole number >= 0"),
         ({"seed": 0.5}, r"seed: got 0\.5, needed a whole number >= 0"),
@@ -441,6 +445,13 @@ def test_options_out_of_range_raise(options: dict[str, Any], message: str) -> No
     options = {"num_clients": 4} | options
     with pytest.raises(ConfigurationError, match=message):
         split_source(source(), Iid(), **options)
+
+
+@pytest.mark.parametrize("option", ["test_fraction", "client_test_fraction", "validation_fraction"])
+def test_shares_that_are_rounded_to_no_example_are_named(option: str) -> None:
+    with logged(rf"{option}=0\.001 of so few examples is rounded to none, so that these figures are missing"):
+        options: dict[str, Any] = {option: 0.001}
+        split_source(source(), Iid(), 4, **options)
 
 
 def test_transforms_are_passed_on_and_checked() -> None:

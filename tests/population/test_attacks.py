@@ -93,6 +93,17 @@ def test_single_attacker_is_refused():
     assert BoundAttack(sign_flipping(0.5), np.ones(3, dtype=bool), 0).colluded(one, lambda _: torch.ones(4)) is one
 
 
+@pytest.mark.parametrize("attack", [sign_flipping(0.1), LabelFlipping(0.1), Mimic(0.1)])
+def test_share_of_attackers_that_is_rounded_to_none_is_refused(attack):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"fraction of attackers: got 0\.1, needed a share that is at least one of 4 clients when",
+    ):
+        attack.bind(4)
+    assert attack.bind(6).attackers.sum() == 1
+    assert not replace(attack, fraction=0.0).bind(4).attackers.any()
+
+
 def test_label_flips_affect_only_attackers_training_data():
     run = experiment("fedavg", population=Population(behavior=LabelFlipping(0.25)), rounds=1)
     simulation = Simulation(run)

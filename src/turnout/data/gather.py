@@ -17,6 +17,14 @@ from turnout.data.shards import Shards
 LOG = logging.getLogger("turnout.data")
 
 
+def note_none(source: str, option: str, share: float, rows: np.ndarray) -> None:
+    """Note a share of the examples that is rounded to none of them."""
+    if share and not rows.any():
+        LOG.warning(
+            "%s: %s=%g of so few examples is rounded to none, so that these figures are missing", source, option, share
+        )
+
+
 def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.ndarray:
     """Draw the held-out rows of each client, a mask like `owner`; at least one row of a client is not held out.
 
@@ -103,7 +111,11 @@ class Clients:
         flip_labels: float,
         seed: int,
     ) -> Clients:
-        """Draw the clients that never train, and those of each role whose labels are flipped."""
+        """Draw the clients that never train, and those of each role whose labels are flipped.
+
+        Raises:
+            ConfigurationError: if there are too few clients, or the share of flipped ones rounds to none.
+        """
 
         def chosen(purpose: str, clients: np.ndarray, size: int) -> np.ndarray:
             return np.sort(generator(purpose, seed).choice(clients, size=size, replace=False))
@@ -117,6 +129,9 @@ class Clients:
             parts[name] = chosen(f"{name} clients", training, size)
             training = np.setdiff1d(training, parts[name])
         flipped = [chosen("flipped clients", training, round(flip_labels * len(training)))]
+        if flip_labels and not len(flipped[0]):
+            needed = f"a share that is at least one of {len(training)} clients when rounded, or 0"
+            raise refuse("flip_labels", given=flip_labels, needed=needed)
         flipped += [
             chosen(f"flipped {name} clients", part, round(flip_labels * len(part))) for name, part in parts.items()
         ]
@@ -135,6 +150,8 @@ def own_examples(
     """Return all shards of the source's training examples, gathered in one copy."""
     tests = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
     validating = _validating(clients, tests, validation_fraction, seed)
+    note_none(source.name, "client_test_fraction", client_test_fraction, tests)
+    note_none(source.name, "validation_fraction", validation_fraction, validating)
     groups = {
         "train": (~tests & ~validating, clients.training),
         "validation": (validating, clients.training if validation_fraction else ()),

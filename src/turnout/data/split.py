@@ -24,7 +24,7 @@ from turnout.core.random import generator
 from turnout.data.columns import Columns
 from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData
-from turnout.data.gather import Clients, official_tests, own_examples
+from turnout.data.gather import Clients, note_none, official_tests, own_examples
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
 from turnout.data.preparation import Preparation
@@ -230,6 +230,7 @@ def _draw_test(source: Examples, test_fraction: float | None, seed: int) -> tupl
     passed = np.floor(np.arange(n + 1) * fraction)
     taken = np.zeros(n, dtype=bool)
     taken[order] = np.diff(passed) > 0
+    note_none(source.name, "test_fraction", fraction, taken)
     return np.flatnonzero(~taken), np.flatnonzero(taken)
 
 

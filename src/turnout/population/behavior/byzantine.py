@@ -63,9 +63,16 @@ class Attack(Registered):
         raise NotImplementedError
 
     def bind(self, num_clients: int, seed: int = 0) -> BoundAttack:
-        """Draw the attackers among N clients."""
+        """Draw the attackers among N clients.
+
+        Raises:
+            ConfigurationError: if the share of attackers rounds to none.
+        """
         attackers = np.zeros(num_clients, dtype=bool)
         number = round(self.fraction * num_clients)
+        if self.fraction and not number:
+            needed = f"a share that is at least one of {num_clients} clients when rounded, or 0"
+            raise refuse("fraction of attackers", given=self.fraction, needed=needed)
         attackers[generator("byzantine clients", seed).choice(num_clients, number, replace=False)] = True
         return BoundAttack(self, attackers, stream("byzantine noise", seed))
 
