@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from turnout.core.signals import Flag
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
+from turnout.pieces.weighting.known_rates import KnownRates
+from turnout.protocol.pace import Rounds
 from turnout.protocol.published import Published
 from turnout.record import checkpoint, storage
 from turnout.record.environment import save_description
@@ -29,6 +32,8 @@ from turnout.simulation.dispatch import Steps
 from turnout.simulation.lockstep import together
 from turnout.simulation.running import alone_in, restore, rounds_left, stops_on_signal, watching
 from turnout.simulation.simulation import Simulation
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,6 +157,7 @@ class Experiment(Configuration, ExplainsAttributes):
             callbacks = Callbacks([])
         else:
             self._warn_of_step_sizes()
+            self._note_rates()
         target = None if folder is None else Path(folder).absolute()  # callbacks may change the working directory
         if target is None or not checkpoint.exists(target):
             self.check_budget()
@@ -177,6 +183,18 @@ class Experiment(Configuration, ExplainsAttributes):
         smoothness = self.model.smoothness(self.data.train)
         if smoothness is not None:
             warn_of_step_sizes(self.algorithm, self.data.num_clients, self.rounds, smoothness)
+
+    def _note_rates(self) -> None:
+        """Log if a rule takes the rates of availability for those of participation where these differ."""
+        known = any(isinstance(piece, KnownRates) and piece.rates is None for piece in self.algorithm.weighting)
+        waits = (
+            isinstance(self.pace, Rounds)
+            and replace(self.pace, deadline=None, quorum=None, over_selection=1.0) == self.pace
+        )
+        if known and (self.population.dropout is not None or not waits):
+            LOG.warning("known_statistics takes the rates of availability for those of participation, which are lower where "
+                        "clients drop out or the server does not wait for all: write rates=(...), or use fedau, which "
+                        "estimates them")  # fmt: skip
 
     def _open(self, folder: Path, simulation: Simulation, resume: bool) -> None:
         """Continue the run in a folder, or begin a new one."""

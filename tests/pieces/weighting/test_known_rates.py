@@ -1,14 +1,21 @@
 """Weights by known participation rates."""
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from tests.logs import logged
 from tests.tiny import federation, report
 
 from turnout import ConfigurationError, Experiment, Population, known_statistics, models
 from turnout.pieces.selection import Uniform
 from turnout.pieces.weighting import KnownRates
-from turnout.population.availability import Trace
+from turnout.population.availability import Bernoulli, Trace
+from turnout.population.behavior import Dropout
+from turnout.population.speed import Speed
+from turnout.protocol.pace import Rounds
 from turnout.simulation import Simulation
 
 GIVEN = (0.5, 0.25, 1.0, 0.1)
@@ -48,6 +55,26 @@ def test_invalid_arguments_raise(piece, known, message):
 def test_partial_selection_makes_rates_unknown(tiny):
     with pytest.raises(ConfigurationError, match="a selection of only some of the available clients"):
         Simulation(Experiment(tiny, models.Logistic(), known_statistics(also=(Uniform(2),))))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"population": Population(Bernoulli(), speed=Speed(), dropout=Dropout(probability=0.5))},
+        {"population": Population(Bernoulli(), speed=Speed()), "pace": Rounds(deadline=100.0)},
+        {"population": Population(Bernoulli(), speed=Speed()), "pace": Rounds(quorum=2)},
+    ],
+)
+def test_rates_of_availability_that_are_not_those_of_participation_are_named(tiny: Any, options: Any) -> None:
+    run = partial(Experiment, tiny, models.Logistic(), rounds=2)
+    with logged("known_statistics takes the rates of availability for those of participation, which are lower where"):
+        run(known_statistics(), **options).run()
+    for other in (
+        run(known_statistics(rates=(0.1,) * 8), **options),
+        run(known_statistics(), Population(Bernoulli(), Speed())),
+    ):
+        with pytest.raises(AssertionError, match="nothing was logged"), logged("takes the rates of availability"):
+            other.run()
 
 
 def test_trace_provides_its_rates(tiny):

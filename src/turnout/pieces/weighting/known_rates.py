@@ -20,8 +20,8 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     a round. With `DivideByClients` the average is unbiased.
 
     Args:
-        rates: participation rate p of each of the N clients, in (0, 1]. None takes the rates of the population, if
-            these are known.
+        rates: participation rate p of each of the N clients, in (0, 1]. None takes the rates of availability of the
+            population, if these are known. Where clients drop out or miss deadlines, they participate less.
 
     State: ``inverse [N]``, ``1 / p``, float64.
 
