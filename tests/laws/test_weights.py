@@ -236,10 +236,13 @@ def test_class_weights_are_set_on_the_command_line() -> None:
 
 def test_invalid_class_weights_are_refused() -> None:
     data = classification()
-    with pytest.raises(ConfigurationError, match=r"class_weights: got .*, needed 'balanced', or 4 finite numbers > 0"):
+    with pytest.raises(
+        ConfigurationError, match=r"class_weights: got .*, needed 'balanced', or a tuple of 4 finite numbers > 0"
+    ):
         experiment(data, class_weights=(1.0, 2.0))
-    with pytest.raises(ConfigurationError, match="or 4 finite numbers > 0"):
-        experiment(data, class_weights=(1.0, 2.0, 0.0, 1.0))
+    for weights in (1.0, 2.0, 0.0, 1.0), np.ones(4), {0: 1.0}, "equal":
+        with pytest.raises(ConfigurationError, match="or a tuple of 4 finite numbers > 0"):
+            experiment(data, class_weights=weights)
     numbers = to.data.from_arrays([[0.0], [1.0]], [0.5, 1.5]).split(to.partition.Iid(), 1, test_fraction=0.0)
     with pytest.raises(ConfigurationError, match="class_weights: the targets of these data are no class labels"):
         experiment(numbers, loss=to.loss.squared_error, class_weights="balanced")

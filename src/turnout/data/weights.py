@@ -56,11 +56,13 @@ def check_class_weights(weights: Any, num_classes: int | None) -> None:
     """
     if num_classes is None:
         raise ConfigurationError("class_weights: the targets of these data are no class labels: leave it out")
-    if weights == "balanced":
+    if isinstance(weights, str) and weights == "balanced":
         return
     numbers = isinstance(weights, Sequence) and all(isinstance(w, int | float) and 0 < w < np.inf for w in weights)
     if not numbers or len(weights) != num_classes:
-        raise refuse("class_weights", given=weights, needed=f"'balanced', or {num_classes} finite numbers > 0")
+        raise refuse(
+            "class_weights", given=weights, needed=f"'balanced', or a tuple of {num_classes} finite numbers > 0"
+        )
 
 
 @dataclass(frozen=True)
