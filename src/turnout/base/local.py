@@ -79,6 +79,9 @@ class CountsSteps(ABC):
             num_examples: numbers of examples that B clients report, int64 ``[B]``, at most 2^40.
         """
 
+    def plan_ahead(self, task: Task, memory: State, clients: Clients) -> None:  # noqa: B027  # optional
+        """Plan a task before its clients begin it, and keep the plan in ``clients.ahead``; by default, nothing is planned."""
+
 
 class FineTunes(ABC):
     """A local rule that fine-tunes the received model in another way than it trains a client's own model."""

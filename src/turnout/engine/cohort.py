@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.device import to_device
+from turnout.core.kept import Kept
 from turnout.core.random import fold, stream
 from turnout.core.types import Task
 from turnout.engine.examples import Examples
@@ -51,12 +52,14 @@ class Clients(Examples):
         requirement: requirements that the clients of `shards` have of a model; None if nothing needs them.
         speed: speeds of the federation's clients; None without a clock.
         message_bytes: sizes of a report and of a download in bytes; None before the first messages.
+        ahead: plan of a task that was made before its clients begin it; None if none is made.
     """
 
     start: Start | None = None
     requirement: Required | None = None
     speed: StepTimes | None = None
     message_bytes: tuple[int, int] | None = None
+    ahead: Kept[Any] | None = None
 
     def at(self, task: Task) -> tuple[Clients, Start]:
         """Return the clients with their `Start` at the model of a task, and this `Start`."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from turnout.base import Selection, enlarged_size
-from turnout.base.selection import enlarged
+from turnout.base import RecordingSelection, Selection, enlarged_size
+from turnout.base.selection import enlarged, reads_data
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
+from turnout.core.kept import Kept
 from turnout.core.types import Report, State
 from turnout.protocol.choice import Choice
 from turnout.protocol.pace import Choose
@@ -43,6 +44,9 @@ class SelectedCohorts(Cohorts):
         selection: selection of the algorithm.
         candidates: function that returns the candidates for the step from a version.
         everyone: function that returns the clients of the phase ``"prepare"``.
+
+    Attributes:
+        ahead: the cohort that `choose_ahead` selected last, until it is used.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class SelectedCohorts(Cohorts):
         self._measured: Report | None = None
         self._may: Callable[[np.ndarray, int], np.ndarray] | None = None
         self._record: Callable[[], State] = dict
+        self.ahead = Kept[np.ndarray]()
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
         """Treat clients that may not participate as unavailable."""
@@ -67,6 +72,25 @@ class SelectedCohorts(Cohorts):
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray:
         """Return the clients of a phase."""
+        known = self.ahead.take({"choose": choose, "version": version})
+        return self._chosen(choose, version) if known is None else known
+
+    @property
+    def independent(self) -> bool:
+        """True if a cohort is a function of the round alone, whatever happens in earlier rounds."""
+        selection = self.selection
+        depends = self._may is not None or reads_data(selection) or isinstance(selection, RecordingSelection)
+        return not depends and type(selection).__module__.partition(".")[0] == "turnout"
+
+    def choose_ahead(self, version: int) -> np.ndarray:
+        """Select the cohort of a later round, keep it for the round, and return it."""
+        choose = Choose(None)
+        cohort = self._chosen(choose, version)
+        self.ahead.keep({"choose": choose, "version": version}, cohort)
+        return cohort
+
+    def _chosen(self, choose: Choose, version: int) -> np.ndarray:
+        """Select the clients of a phase."""
         if choose.phase == "prepare":
             return self.everyone()
         candidates = self.candidates(version)

@@ -26,6 +26,7 @@ from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.metrics import Judge
 from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.opt_in import CandidatePool, OptIn
+from turnout.simulation.plan_ahead import PlanAhead
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.virtual_time import at_random
 from turnout.simulation.workspace import Workspace
@@ -133,3 +134,10 @@ class Builder:
         if choice is None:
             return InStep(scheduler)
         return in_virtual_time(scheduler, choice, self.experiment.population, workers, server, messages)
+
+    def plan_ahead(self, cohorts: Cohorts, workers: SimulatedClients) -> PlanAhead | None:
+        """Return what plans the next round while a device computes; None if there is nothing to plan, or no device."""
+        run = self.experiment
+        if torch.device(run.device).type == "cpu" or self.clock or run.population.opting is not None:
+            return None
+        return PlanAhead.of(cohorts, workers, run.rounds, run.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from turnout.base.algorithm import Algorithm
 from turnout.base.client_step import client_step
 from turnout.base.stateful import mutated_rows
 from turnout.core.checks import ConfigurationError
+from turnout.core.kept import Kept
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
 from turnout.data.shards import Shards
@@ -44,6 +45,7 @@ class SimulatedClients:
         speed: the speed of clients; None without a clock.
         behavior: the attack of dishonest clients; None if all are honest.
         message_bytes: size of a report, and of what a client receives; None until measured.
+        ahead: plan of the next task, which `PlanAhead` makes; None if none is made.
     """
 
     algorithm: Algorithm
@@ -53,6 +55,7 @@ class SimulatedClients:
     speed: BoundSpeed | None
     behavior: BoundAttack | None
     message_bytes: tuple[int, int] | None = None
+    ahead: Kept[Any] | None = None
 
     def check(self, task: Task) -> None:
         """Reject a deadline without what it needs, unfit terms of the loss, and attackers that would see hidden updates."""
@@ -91,22 +94,20 @@ class SimulatedClients:
 
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """Return the honest reports of different clients on a task, and what they would remember."""
-        lanes = replace(self._timed(ids), requirement=self.opt_in.requirement)
+        lanes = replace(self.timed(ids), requirement=self.opt_in.requirement)
         return client_step(self.algorithm, task, self.memory.gather(ids), lanes)
 
     def num_steps(self, ids: np.ndarray, task: Task) -> np.ndarray:
         """Return the number of local steps of each client in a task, int64 ``[B]``."""
         local = self.algorithm.local
-        return (
-            local.num_steps(task, self._timed(ids)) if isinstance(local, CountsSteps) else np.ones(len(ids), np.int64)
-        )
+        return local.num_steps(task, self.timed(ids)) if isinstance(local, CountsSteps) else np.ones(len(ids), np.int64)
 
-    def _timed(self, ids: np.ndarray) -> Clients:
-        """Return clients with their speed and the size of their messages."""
+    def timed(self, ids: np.ndarray) -> Clients:
+        """Return clients with their speed, the size of their messages and the plan of their task."""
         clients = self.workspace.clients(ids)
         if isinstance(self.algorithm.selection, PoolsExamples):
             clients = replace(clients, rows=np.zeros_like(ids), shards=self._pooled)
-        return replace(clients, speed=self.speed, message_bytes=self.message_bytes)
+        return replace(clients, speed=self.speed, message_bytes=self.message_bytes, ahead=self.ahead)
 
     @cached_property
     def _pooled(self) -> Shards:

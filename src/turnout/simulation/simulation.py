@@ -69,6 +69,7 @@ class Simulation:
         self.workers, self.messages = build.measured(workers, self.server)
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not workers.collude)
         self.driver = build.driver(scheduler, choice, self.workers, self.server, self.messages)
+        self.plan_ahead = build.plan_ahead(scheduler.cohorts, self.workers)
 
     @property
     def history(self) -> History:
@@ -104,7 +105,10 @@ class Simulation:
         stepped = None
         while stepped is None:
             batch = self.coordinator.batch(self.driver.advance())
-            stepped = self.coordinator.take(batch, (yield from self.workers.reports_of(self.coordinator, batch)))
+            reports = yield from self.workers.reports_of(self.coordinator, batch)
+            if self.plan_ahead is not None and batch.phase == "train":
+                self.plan_ahead(self.state)
+            stepped = self.coordinator.take(batch, reports)
         self.show()
         return stepped
 

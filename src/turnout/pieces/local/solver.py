@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -155,21 +155,33 @@ class Solver(Local, CountsSteps):
 
     def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
         """Return the minibatches of this round, `per_step` for each step."""
+        inputs = self._inputs(task, memory, clients)
+        planned = None if clients.ahead is None else clients.ahead.take(inputs)
+        return plan(**inputs) if planned is None else planned
+
+    def plan_ahead(self, task: Task, memory: State, clients: Clients) -> None:
+        """Plan the minibatches of a later round, and keep them for `plan`."""
+        assert clients.ahead is not None
+        inputs = self._inputs(task, memory, clients)
+        clients.ahead.keep(inputs, plan(**inputs))
+
+    def _inputs(self, task: Task, memory: State, clients: Clients) -> dict[str, Any]:
+        """Return the arguments of `plan`."""
         sizes = clients.num_examples
-        done = memory["steps_done"].numpy() if self.sampling == "pass" else np.zeros_like(sizes)
-        return plan(
-            offsets=clients.shards.offsets[clients.rows],
-            sizes=sizes,
-            clients=clients.ids,
-            versions=task.draws(len(clients)),
-            done=done,
-            num_steps=self.num_steps(task, clients) * self.per_step,
-            batch_size=self.batch_size,
-            sampling=self.sampling,
-            drop_last=self._drops_last,
-            seed=task.seed,
-            device=None if task.params.device.type == "cpu" else task.params.device,
-        )
+        return {
+            "offsets": clients.shards.offsets[clients.rows],
+            "sizes": sizes,
+            "clients": clients.ids,
+            "versions": task.draws(len(clients)),
+            # a copy, because `train` adds to the memory in place
+            "done": memory["steps_done"].numpy().copy() if self.sampling == "pass" else np.zeros_like(sizes),
+            "num_steps": self.num_steps(task, clients) * self.per_step,
+            "batch_size": self.batch_size,
+            "sampling": self.sampling,
+            "drop_last": self._drops_last,
+            "seed": task.seed,
+            "device": None if task.params.device.type == "cpu" else task.params.device,
+        }
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train B clients from the task's parameters."""
