@@ -59,6 +59,39 @@ def test_current_model_is_downloaded_as_named_tensors(world):
     assert deployed.host.driver.over is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "first", "last"),
+    [
+        ("bytes=5-3", 200, 0, None),
+        ("bytes=5-5", 206, 5, 6),
+        ("bytes= 5-7", 206, 5, 8),
+        ("Bytes=5-7 ", 206, 5, 8),
+        ("bytes=5-" + 50 * "9", 206, 5, None),
+        ("bytes=-4", 206, -4, None),
+        ("bytes=-" + 50 * "9", 206, 0, None),
+        ("bytes=5 -7", 200, 0, None),
+        ("bytes=-", 200, 0, None),
+        ("bytes=+5-7", 200, 0, None),
+        ("bytes=0-1,4-5", 200, 0, None),
+        ("bytes=5-" + 5000 * "9", 200, 0, None),
+        ("lines=5-7", 200, 0, None),
+        ("bytes 5-7", 200, 0, None),
+        ("", 200, 0, None),
+        ("bytes=-0", 416, 0, 0),
+        ("bytes=" + 50 * "9" + "-", 416, 0, 0),
+    ],
+)
+def test_ranges_are_read_as_http_has_them(world, text, status, first, last):
+    """What is invalid, or not supported, is ignored (RFC 9110, 14.1.1 and 14.2); 416 is for a range without any byte."""
+    deployed = world(RUN)
+    deployed.round()
+    whole, part = asked(deployed), asked(deployed, range=text)
+    size, begin = len(whole.body), first % len(whole.body)
+    assert (part.status, part.body) == (status, whole.body[first:last])
+    about = {206: f"bytes {begin}-{begin + len(part.body) - 1}/{size}", 416: f"bytes */{size}"}
+    assert part.headers.get("content-range") == about.get(status)
+
+
 def test_export_requires_a_token(world):
     deployed = world(RUN)
     deployed.round()

@@ -24,6 +24,8 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 from turnout_serve.cli.serve_options import norm_bound, task_seconds
+from turnout_serve.server import address
+from turnout_serve.server.first_client import first_shape
 from turnout_serve.server.journal import checkpoints
 from turnout_serve.server.journal import driver as drivers
 from turnout_serve.server.journal.checkpoints import check_progress
@@ -378,6 +380,28 @@ def test_removed_folder_ends_the_server(folder, what, monkeypatch):
     with pytest.raises(CheckpointError, match="was removed or replaced while the server ran"):
         server.run(remove)
     assert (folder / "run").exists() == (what == "journal")
+
+
+@pytest.mark.parametrize("name", ["address.txt", "certificate.pem"])
+def test_folder_in_place_of_a_file_ends_the_start(folder, name):
+    """At once: a file that cannot be written was tried again and again, before anybody was told of it."""
+    (folder / "run" / name).mkdir(parents=True)
+    needed = rf"{name} is a folder, needed a file: move it away, or give another --folder"
+    with pytest.raises(CheckpointError, match=needed):
+        Server(RUN, folder / "run", None, Options(port=0, min_clients=1))
+    with pytest.raises(CheckpointError, match=needed):
+        first_shape(folder / "run", Options(port=0), {}, lambda shape: shape)
+
+
+def test_address_that_cannot_be_written_ends_the_start(folder, monkeypatch):
+    server, replaced = Server(RUN, folder / "run", None, Options(port=0, min_clients=1)), address.replace_files
+
+    def read_only(writers):
+        return replaced({path: writers[path] for path in writers if path.mkdir() or True})
+
+    monkeypatch.setattr(address, "replace_files", read_only)
+    with pytest.raises(CheckpointError, match=r"cannot write .*address.txt: .*Is a directory"):
+        server.run(lambda _: None)
 
 
 def test_folder_removed_before_stop_is_reported(world):

@@ -219,8 +219,8 @@ def test_unrequested_reports_are_refused(folder, what):
 
 
 def test_oversized_reports_are_refused_before_the_body_is_read(folder):
-    """The answer is 413, by the headers or, if they are wrong, by the body, and the task has ended."""
-    large = [(b"x" * 100_000, {}), (b"x", {"content_length": "999999999"}), (b"x" * 100, {"upload_length": "50"})]
+    """The answer is 413 by the headers, and the task has ended."""
+    large = [(b"x" * 100_000, {}), (b"x", {"content_length": "999999999"}), (b"x", {"upload_length": "999999999"})]
     world = World(RUN, folder)
     try:
         for home in world.homes:
@@ -233,6 +233,36 @@ def test_oversized_reports_are_refused_before_the_body_is_read(folder):
             assert put(world, client, task, body, **headers).status == 410
         assert [number for number, _ in world.host.driver.roster.refused.values()] == [1, 1, 1]
         assert world.host.send("POST", "/v1/checkin", b"[" * 20_000, auth(world, 0)).status == 413
+        assert not list(world.host.store.files.incoming.iterdir())
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "headers", "why"),
+    [
+        (
+            b"x" * 100,
+            {"upload_length": "50"},
+            "Upload-Length says 50 bytes, and the report has 100: send the length of",
+        ),
+        (b"x" * 9, {"upload_length": "50", "upload_offset": "42"}, "says 50 bytes, and the report has 51"),
+        (b"x" * 100, {"upload_length": "50", "content_length": "7"}, "says 50 bytes, and the report has 100 or more"),
+        (b"", {}, "the report is empty: send its bytes, with their number in Upload-Length"),
+        (b"", {"upload_length": "0"}, "the report is empty"),
+    ],
+)
+def test_report_of_another_length_than_announced_is_malformed(folder, sent, headers, why):
+    """The answer is 400 with both lengths; the task goes on, and its report is taken."""
+    world = World(RUN, folder)
+    try:
+        for home in world.homes:
+            home.step(world.host)
+        world.homes[0].train(world.host)
+        task = task_of(world, 0)
+        answer = put(world, 0, task, sent, **headers)
+        assert (answer.status, why in answer.table()["reason"]) == (400, True), answer.table()
+        assert put(world, 0, task, waiting(world.homes[0])).status == 201
         assert not list(world.host.store.files.incoming.iterdir())
     finally:
         world.close()

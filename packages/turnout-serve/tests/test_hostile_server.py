@@ -418,6 +418,14 @@ def test_answers_of_a_proxy_to_a_report_are_no_answer(status, body):
     assert made.state.pending is not None
 
 
+def test_client_whose_report_is_malformed_stops_and_keeps_it():
+    """For a corrected client."""
+    made, session, _ = sending()
+    with pytest.raises(JoinError, match="does not take this client: Upload-Length says 50 bytes"):
+        session.send(Answer(400, b'{"reason": "Upload-Length says 50 bytes, and the report has 100"}'))
+    assert made.state.pending is not None
+
+
 def test_report_on_a_task_that_has_ended_is_dropped_also_where_a_proxy_refuses_it():
     """A proxy with a limit on the size of bodies never lets the server say so."""
     made, session, _ = sending()

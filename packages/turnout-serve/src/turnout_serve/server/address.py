@@ -8,6 +8,7 @@ from pathlib import Path
 
 import uvicorn
 
+from turnout.record.contents import writable
 from turnout.record.storage import replace_files
 from turnout_serve.server.options import Options
 from turnout_serve.server.store.store import Store
@@ -18,17 +19,20 @@ def note_address(store: Store, url: str, options: Options) -> None:
     """Write the addresses of a server into its folder, for the commands of its administrator, and its certificate.
 
     The first address is that on this machine, and the second the public one, if there is one.
+
+    Raises:
+        CheckpointError: if they cannot be written.
     """
     addresses = [local(url), *([] if options.public_url is None else [options.public_url])]
     texts = {ADDRESS_FILE: "".join(f"{address}\n" for address in addresses)}
     if options.certificate is not None:
         texts[CERTIFICATE_FILE] = own_certificate(options.certificate)
     else:
-        (store.folder / CERTIFICATE_FILE).unlink(missing_ok=True)  # of an earlier start
-    writers = {
-        store.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()
-    }
-    store.until_done(lambda: replace_files(writers))
+        with writable([store.folder / CERTIFICATE_FILE]):
+            (store.folder / CERTIFICATE_FILE).unlink(missing_ok=True)  # of an earlier start
+    replace_files(
+        {store.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
+    )
 
 
 def local(url: str) -> str:

@@ -72,17 +72,36 @@ def download(request: Request, path: Path, digest: str) -> Response:
     if f'"{digest}"' in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     size = path.stat().st_size
-    start, stop, code = 0, size, 200
     # The range of another file, which a client has begun to download before there was this one, is not continued.
     is_same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
-    requested = re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", request.headers.get("range", ""))
-    if requested is not None and is_same:
-        start, stop, code = int(requested[1]), min(int(requested[2] or size) + 1, size), 206
+    requested = _range(request.headers.get("range", ""), size) if is_same else None
+    start, stop = requested or (0, size)
+    if requested is not None:
         if start >= stop:
             return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     headers["content-length"] = str(stop - start)
+    code = 200 if requested is None else 206
     return StreamingResponse(_pieces(path, start, stop), code, headers, "application/octet-stream")
+
+
+def _range(text: str, size: int) -> tuple[int, int] | None:
+    """Return the first byte and the end of a requested range (RFC 9110, 14.1.2); None for a header that is ignored.
+
+    Ignored are invalid ranges, other units than bytes, and several ranges at once.
+
+    >>> _range("bytes=2-5", 10), _range("bytes=8-", 10), _range("bytes=-3", 10), _range("bytes=5-3", 10)
+    ((2, 6), (8, 10), (7, 10), None)
+    """
+    match = re.fullmatch(r"bytes=[ \t]*([0-9]{0,99})-([0-9]{0,99})[ \t]*", text, re.IGNORECASE)
+    if match is None or match.group(1, 2) == ("", ""):
+        return None
+    first, last = match.groups()
+    if not first:
+        return max(0, size - int(last)), size
+    if last and int(last) < int(first):
+        return None
+    return int(first), min(int(last) + 1, size) if last else size
 
 
 async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:

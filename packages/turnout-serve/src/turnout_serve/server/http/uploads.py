@@ -186,9 +186,13 @@ class Uploads:
         try:
             # Of a report without an announced length, even a full one is read to its end, which may lie behind the limit.
             while (part.size < length or to_end) and (piece := await self._piece(stream)):
-                if part.size + len(piece) > length:
+                if (size := part.size + len(piece)) > length:
                     part.size = 0
-                    raise Refused(413, f"the report has more than the {length:,} bytes that it was said to have")
+                    raise (
+                        _too_large(length, f"more than {length:,}")
+                        if to_end
+                        else _other_length(length, f"{size:,} or more")
+                    )
                 _write(part.path, piece)
                 hashed.update(piece)
                 part.size += len(piece)
@@ -271,7 +275,7 @@ def _announced(request: Request, limit: int) -> tuple[int, int | None]:
     The length of a report that is sent in chunks, without Upload-Length, is that of its body: None.
 
     Raises:
-        Refused: if a report is too large, if a piece is longer than the report, or if there is no length at all.
+        Refused: if a report is empty or too large, if a piece ends behind the report, or if there is no length at all.
     """
     offset, length = header_number(request, "upload-offset") or 0, header_number(request, "upload-length")
     if length is None and header(request, "content-length") is None:
@@ -280,6 +284,20 @@ def _announced(request: Request, limit: int) -> tuple[int, int | None]:
         return offset, None
     coming = header_number(request, "content-length") or 0
     length = offset + coming if length is None else length
-    if not 0 < length <= limit or offset + coming > length:
-        raise Refused(413, f"a report on this task has at most {limit:,} bytes, not {max(length, offset + coming):,}")
+    if length > limit:
+        raise _too_large(limit, f"{length:,}")
+    if not length:
+        raise Refused(400, "the report is empty: send its bytes, with their number in Upload-Length")
+    if offset + coming > length:
+        raise _other_length(length, f"{offset + coming:,}")
     return offset, length
+
+
+def _too_large(limit: int, size: str) -> Refused:
+    return Refused(413, f"a report on this task has at most {limit:,} bytes, not {size}")
+
+
+def _other_length(length: int, size: str) -> Refused:
+    return Refused(
+        400, f"Upload-Length says {length:,} bytes, and the report has {size}: send the length of the whole report"
+    )
