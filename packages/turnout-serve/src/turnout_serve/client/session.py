@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from turnout.core.display import printable
 from turnout.core.types import State
@@ -28,48 +28,17 @@ from turnout_serve.client.calls import (
 )
 from turnout_serve.client.newcomer import Newcomer
 from turnout_serve.client.state import Pending
-from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire import bodies
 from turnout_serve.wire.assignment import Assignment, seconds
 from turnout_serve.wire.edge import Malformed
-from turnout_serve.wire.format import PROTOCOL, Manifest, decode, digest, repr_digest, size_limit
+from turnout_serve.wire.format import PROTOCOL, decode, digest, repr_digest, size_limit
+
+if TYPE_CHECKING:
+    from turnout_serve.client.worker import Worker
 
 log = logging.getLogger("turnout.client")
 
 _UPLOADS = 5  # attempts to upload a report to an object store before it is sent to the server
-
-
-class Trainer(Protocol):
-    """Interface of the computation of a client, which `turnout_serve.client.worker.Worker` implements."""
-
-    def remembers(self, sums: SumHistory) -> None:
-        """Set what the client has sent to sums."""
-        ...
-
-    def first_memory(self) -> State:
-        """Return the memory of the client before its first task."""
-        ...
-
-    def takes_part(self, version: int, model: State, memory: State) -> bool:
-        """Return whether the client takes part with a model."""
-        ...
-
-    @property
-    def model(self) -> Manifest:
-        """Types and shapes of the tensors that are downloaded with a task."""
-        ...
-
-    def declines(self, task: Assignment) -> str | None:
-        """Return why the client declines a task, one of `turnout.protocol.survey.DECLINES`; None where it does not."""
-        ...
-
-    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
-        """Do a task: return the report as bytes, and the memory once it is taken; None gives the task up."""
-        ...
-
-    def sends(self, task: Assignment) -> None:
-        """Record what the report on a task gives away, before it is sent."""
-        ...
 
 
 def report_call(pending: Pending, begin: int = 0, end: int | None = None) -> Call:
@@ -101,7 +70,7 @@ class Client:
         done: number of reports that were taken.
     """
 
-    def __init__(self, newcomer: Newcomer, trainer: Trainer) -> None:
+    def __init__(self, newcomer: Newcomer, trainer: Worker) -> None:
         self._newcomer, self.trainer = newcomer, trainer
         self.state, self.leave = newcomer.state, newcomer.leave
         self.task: Assignment | None = None

@@ -26,7 +26,7 @@ from turnout_serve.wire.messages import report_body
 
 
 class Worker:
-    """Compute the tasks of one client; a `turnout_serve.client.session.Trainer`.
+    """Compute the tasks of one client.
 
     Args:
         computer: model, algorithm and data of all clients of this machine.

@@ -7,7 +7,7 @@ import re
 import secrets
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from turnout.core.checks import ConfigurationError
 from turnout.record.contents import open_regular
@@ -28,7 +28,7 @@ CERTIFICATE_FILE = "certificate.pem"
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
 """Pattern of tokens."""
 Change = Literal["name", "ban", "unban", "remove"]
-CHANGES: tuple[Change, ...] = ("name", "ban", "unban", "remove")
+CHANGES: tuple[Change, ...] = get_args(Change)
 """Changes of a client by an administrator."""
 MOST_CODES = 50
 """Maximum number of one-time codes of one request, whose hashes have to fit into an entry of the journal."""

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import known_name
 
 Kind = Literal["participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries", "repeats"]
-KINDS: tuple[Kind, ...] = (
-    "participation",
-    "scalars",
-    "gradients",
-    "updates",
-    "sums",
-    "evaluations",
-    "queries",
-    "repeats",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """When a client is present; numbers about it; gradients of its data; its update of the model; vectors that are only summed,
 but arrive one by one unless they are masked; evaluations on its test examples; sums over its examples that an operator
 queries; and further answers to the same evaluation or question. A client that does not allow the last three takes part, and

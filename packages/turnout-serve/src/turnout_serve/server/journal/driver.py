@@ -24,7 +24,6 @@ from turnout_serve.server.run.publication import Publication, Published
 from turnout_serve.server.run.roster import REASONS, Roster
 from turnout_serve.server.run.served_run import ServedRun
 from turnout_serve.server.run.setting import RunSetting
-from turnout_serve.server.run.survey_options import SurveyOptions, scheduled
 from turnout_serve.server.run.surveys import Surveys
 from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.store.store import Store
@@ -149,7 +148,7 @@ class Driver:
             case "restart":
                 self._restart(entry)
             case "survey":
-                self.surveys.begin(SurveyOptions(**entry.data), self.version)
+                self.surveys.begin(self.version, **entry.data)
             case "timer" if entry.data["timer"] < 0:
                 self.surveys.handle(entry)
             case "report" | "fail" if (entry.task or 0) >= FIRST_TASK:
@@ -202,10 +201,10 @@ class Driver:
         """Report a server step, and have clients evaluate the new model where that is due."""
         self.surveys.stepped(stepped.reports.client, stepped.version)
         self.on_step(self)
-        options = scheduled(self.setting, self.version, is_last)
-        if options is not None:
+        share = self.setting.evaluate_share
+        if share and (is_last or self.version % self.setting.evaluate_every == 0):
             try:
-                self.surveys.begin(options, self.version)
+                self.surveys.begin(self.version, "evaluate", share, every=True)
             except Refused as refused:
                 log.warning("no further evaluations by clients", extra={"reason": str(refused)})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, Survey, SurveyRequest
+from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, Survey, SurveyPhase, SurveyRequest
 from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
@@ -17,7 +17,6 @@ from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
 from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
-from turnout_serve.server.run.survey_options import SurveyOptions
 from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
@@ -81,28 +80,41 @@ class Surveys:
         for client in clients.tolist():
             self._first_step.setdefault(client, version)
 
-    def begin(self, options: SurveyOptions, version: int) -> None:
+    def begin(
+        self,
+        version: int,
+        phase: SurveyPhase,
+        share: float,
+        seconds: float | None = None,
+        question: Mapping[str, Any] | None = None,
+        secret: str = "",
+        every: bool = False,
+    ) -> None:
         """Begin a survey, and give tasks to the clients that are present.
 
         Args:
-            options: options of the evaluation or query.
             version: version of the model.
+            phase: ``"evaluate"`` or ``"query"``.
+            share: share of the clients that are asked.
+            seconds: until it ends, for clients that join meanwhile; None ends it with the last answer.
+            question: question of a query.
+            secret: secret of its noise alone, hexadecimal; empty for an evaluation on schedule.
+            every: True for an evaluation on schedule, which ends the one before.
 
         Raises:
             Refused: if the privacy budget has no room for it any more.
         """
         if (reason := self._budget.refuses_answer()) is not None:
             raise Refused(409, reason)
-        stays, every = options.seconds is not None, options.every
-        ends = self._book.effects.time + (LONGEST if options.seconds is None else options.seconds)
-        question = options.question or {}
-        request = SurveyRequest(self.number, options.phase, version, options.share, ends, stays, every, question)
+        ends = self._book.effects.time + (LONGEST if seconds is None else seconds)
+        stays = seconds is not None
+        request = SurveyRequest(self.number, phase, version, share, ends, stays, every, question or {})
         if self.noised:
             self._budget.charge()  # before any client is asked: an answer that a crash hides was sent all the same
         for other in [other for other in self.open.values() if other.survey.request.every and every]:
             self._close(other)
         survey = Survey(request, self._setting.seed)
-        opened = OpenSurvey.begin(self._setting, survey, self._publish(), options.secret, self._read)
+        opened = OpenSurvey.begin(self._setting, survey, self._publish(), secret, self._read)
         self.open[request.number], self.number = opened, request.number + 1
         self._set_timer(opened, ends)
         self._give(opened, survey.begin(self._roster.present().tolist()))
