@@ -137,6 +137,7 @@ def test_settings_of_a_private_run_reveal_no_data(tmp_path):
             settings.append(json.dumps(config))
 
     for data in (classification(), neighbor(classification(sizes=(40, 5, 1, 33, 48, 20, 9, 64)))):
+        data = replace(data, client_test=data.train)
         experiment = to.Experiment(data, to.models.Logistic(), PRIVATE, rounds=1)
         folder = tmp_path / str(len(data.train.x))
         experiment.run(folder, callbacks=[Settings()]).export(folder / "model.safetensors", card=True)

@@ -26,7 +26,7 @@ _CLIENTS_OF_PARTICIPATION = {"participations", "realized_rate", "mean_interval",
 _CLIENTS_OF_WEIGHTS = {"weight", "influence", "fair_share"}
 
 
-_SETTINGS_OF_DATA = {"num_examples", "crc32", "inputs"}
+_SETTINGS_OF_DATA = {"num_examples", "crc32", "held_out", "inputs"}
 
 
 def published_settings(description: Mapping[str, Any]) -> dict[str, Any]:
