@@ -65,6 +65,37 @@ def test_modules_differ_by_shape_and_first_values():
     assert describe(other) == found
 
 
+def test_modules_differ_by_layers_and_by_what_is_not_trained():
+    class Scaled(nn.Module):
+        def __init__(self, scale: float = 1.0, path: str = "here") -> None:
+            super().__init__()
+            self.layer, self.scale, self.path = nn.Linear(3, 2), scale, path
+
+    def net(*more: nn.Module, frozen: float = 1.0) -> nn.Module:
+        torch.manual_seed(0)
+        first, last = nn.Linear(3, 4), nn.Linear(4, 2)
+        first.weight.requires_grad_(False).fill_(frozen)
+        return nn.Sequential(first, *more, last)
+
+    one = json.loads(json.dumps(describe(net(nn.ReLU(), nn.Dropout(0.5)))))
+    assert list(differences(one, describe(net(nn.ReLU(), nn.Dropout(0.5)).eval()))) == []
+    assert list(differences(one, describe(net(nn.Tanh(), nn.Dropout(0.1))))) == [
+        "layers.1: 'ReLU(inplace=False)' and 'Tanh()'",
+        "layers.2: 'Dropout(inplace=False, p=0.5)' and 'Dropout(inplace=False, p=0.1)'",
+    ]
+    assert "approximate='tanh'" in describe(net(nn.GELU(approximate="tanh")))["layers"]["1"]
+    assert "kernel_size=(3, 3)" in describe(nn.Conv2d(1, 1, 3))["layers"]["whole"]
+    (found,) = differences(one, describe(net(nn.ReLU(), nn.Dropout(0.5), frozen=2.0)))
+    assert found.startswith("fixed_crc32: ")
+    for added in ("fixed_crc32", "layers"):
+        del one[added]  # as of earlier versions
+    assert list(differences(one, describe(net(nn.Tanh(), nn.Dropout(0.5), frozen=2.0)))) == []
+    torch.manual_seed(0)
+    own = describe(Scaled())
+    torch.manual_seed(0)
+    assert [text.partition(":")[0] for text in differences(own, describe(Scaled(2.0, "there")))] == ["layers.whole"]
+
+
 def test_data_differ_by_the_clients_examples(tiny):
     moved = tiny.train.offsets.copy()
     moved[1] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,21 +106,48 @@ def _sampled(x: torch.Tensor) -> list[str]:
 
 
 def _module(module: nn.Module) -> dict[str, Any]:
-    """Describe a model by its class and the names, shapes and initial values of its parameters."""
+    """Describe a model by its layers, and by the initial values of its parameters and of what is not trained."""
     layout = Layout.of(module)
     shapes = {name: list(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
-    return {"kind": type(module).__name__, "parameters": shapes, "crc32": zlib.crc32(_bytes(layout.flatten(module)))}
+    fixed = [value for name, value in module.state_dict().items() if name not in shapes and torch.is_tensor(value)]
+    return {
+        "kind": type(module).__name__,
+        "parameters": shapes,
+        "crc32": zlib.crc32(_bytes(layout.flatten(module))),
+        "fixed_crc32": _checksum(fixed),
+        "layers": {name or "whole": _layer(layer) for name, layer in module.named_modules()},
+    }
+
+
+def _layer(layer: nn.Module) -> str:
+    """Return the class and the numbers of a layer, and the options of one of torch: ``"Dropout(inplace=False, p=0.5)"``."""
+    plain = (int, float, str) if type(layer).__module__.startswith("torch.") else (int, float)
+    options = {key: value for key, value in vars(layer).items() if not key.startswith("_") and key != "training"}
+    texts = [
+        f"{key}={value!r}" for key, value in sorted(options.items()) if isinstance(value, plain) or _is_sizes(value)
+    ]
+    return f"{type(layer).__name__}({', '.join(texts)})"
+
+
+def _is_sizes(value: Any) -> bool:
+    """Return whether a value is a tuple of numbers, such as the size of a kernel."""
+    return isinstance(value, tuple) and all(isinstance(size, int | float) for size in value)
 
 
 def _loss(loss: nn.Module) -> dict[str, Any]:
     """Describe a loss module by its class, its options and its buffers."""
-    crc32 = 0
-    for buffer in loss.buffers():
-        crc32 = zlib.crc32(_bytes(buffer), crc32)
     options = {
         key: describe(value) for key, value in vars(loss).items() if not key.startswith("_") and key != "training"
     }
-    return {"kind": type(loss).__name__, "options": options, "crc32": crc32}
+    return {"kind": type(loss).__name__, "options": options, "crc32": _checksum(loss.buffers())}
+
+
+def _checksum(tensors: Iterable[torch.Tensor]) -> int:
+    """Return a checksum of tensors; 0 of none."""
+    crc32 = 0
+    for tensor in tensors:
+        crc32 = zlib.crc32(_bytes(tensor), crc32)
+    return crc32
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
@@ -164,7 +191,7 @@ def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**description, "rounds": None, "memory_budget": None}
 
 
-_NEWER = {"content", "held_out", "inputs"}  # keys that descriptions of older versions lack
+_NEWER = {"content", "fixed_crc32", "held_out", "inputs", "layers"}  # keys that descriptions of older versions lack
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
