@@ -41,13 +41,17 @@ log = logging.getLogger("turnout.client")
 _UPLOADS = 5  # attempts to upload a report to an object store before it is sent to the server
 
 
-def report_call(pending: Pending, begin: int = 0, end: int | None = None) -> Call:
-    """Return the request that sends the bytes of a report from `begin` to `end`, or to the last one."""
+def report_call(pending: Pending, begin: int = 0, end: int | None = None, last: int | None = None) -> Call:
+    """Return the request that sends the bytes of a report from `begin` to `end`, or to the last one.
+
+    `last` is that of `ClientState`.
+    """
     headers = {
         "repr-digest": repr_digest(pending.digest),
         "upload-length": str(len(pending.body)),
         "upload-offset": str(begin),
         "task-fingerprint": pending.task.fingerprint,
+        "last-task": "none" if last is None else str(last),
     }
     return Call("PUT", f"/v1/tasks/{pending.task.task}/report", body=pending.body[begin:end], headers=headers)
 
@@ -212,7 +216,7 @@ class Client:
         uploaded = yield from self._upload(pending)
         offset = length if uploaded else 0
         while True:
-            answer = yield from self._newcomer.once(report_call(pending, offset))
+            answer = yield from self._newcomer.once(report_call(pending, offset, last=self.state.last))
             table = answer.table()
             # The memory of the client changes only with an answer that says the report was taken. Where an answer is lost,
             # the state of the task says whether it was; to train again would count the client twice.

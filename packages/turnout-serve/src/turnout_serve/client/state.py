@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from turnout.core.types import State
+from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.client.state_folder import StateFolder
 from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire.assignment import Assignment
@@ -45,6 +48,7 @@ class ClientState:
         client: number of the client; None before it is enrolled.
         run: name of the run; None before it is enrolled.
         memory: a row by name; None before the first task.
+        last: the last task of the training whose report was taken, which made this memory; None before the first.
         pending: the report that is not yet taken.
         sums: what the client has sent to sums.
         is_resumed: True if an earlier process has stored this state.
@@ -58,6 +62,7 @@ class ClientState:
         self.client: int | None = None
         self.run: str | None = None
         self.memory: State | None = None
+        self.last: int | None = None
         self.pending: Pending | None = None
         self.sums, self.is_resumed = SumHistory(), False
         self._folder = None if folder is None else StateFolder(folder)
@@ -69,7 +74,9 @@ class ClientState:
             return
         self.token, self.client, self.run = saved.identity.token, saved.identity.client, saved.identity.run
         self.memory, self.sums, self.is_resumed = saved.memory, saved.sums, True
+        self.last = _without_last(self.memory)
         self.pending = None if saved.report is None else Pending(*saved.report)
+        _without_last(self.pending and self.pending.memory)
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -85,14 +92,19 @@ class ClientState:
     def hold(self, pending: Pending) -> None:
         """Store a report until the server has answered it."""
         if self._folder is not None:
-            self._folder.hold(pending.task, pending.body, pending.memory)
+            last = {} if (task := self._after(pending)) is None else {_LAST: torch.tensor(task)}
+            self._folder.hold(pending.task, pending.body, pending.memory | last)
         self.pending = pending
 
     def settle(self, pending: Pending) -> None:
         """Take over the memory of the pending report, which the server has taken."""
         if self._folder is not None:
             self._folder.settle()
-        self.memory, self.pending = pending.memory, None
+        self.last, self.memory, self.pending = self._after(pending), pending.memory, None
+
+    def _after(self, pending: Pending) -> int | None:
+        """Return the last task of the training once a report is taken; evaluations and queries change no memory."""
+        return pending.task.task if pending.task.task < FIRST_TASK else self.last
 
     def drop(self) -> None:
         """Delete the pending report, and keep the memory from before."""
@@ -104,4 +116,13 @@ class ClientState:
         """Delete the memory and the pending report, which are those of another client, but not what was sent to sums."""
         if self._folder is not None:
             self._folder.forget()
-        self.memory = self.pending = None
+        self.last = self.memory = self.pending = None
+
+
+_LAST = "last task"  # beside the memory in its file, so that both change at once
+
+
+def _without_last(memory: State | None) -> int | None:
+    """Remove the number of the last task from a stored memory, and return it."""
+    last = None if memory is None else memory.pop(_LAST, None)
+    return None if last is None else int(last)

@@ -5,6 +5,7 @@ Reads are answered at once. Every change of state is an event in the queue of a 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -28,6 +29,8 @@ from turnout_serve.server.run import noise
 from turnout_serve.server.run.setting import norm_unit
 from turnout_serve.server.run.usual import UsualSizes
 from turnout_serve.server.verdicts import Refused, Verdict
+
+log = logging.getLogger("turnout.server")
 
 _MAX_SURVEYS = 16  # evaluations and queries at a time
 
@@ -233,6 +236,16 @@ class Service:
         if self.driver.tasks.get(client, task) is not None:
             return None
         return self.store.outcomes.get(client, task).answer(digest)
+
+    def check_state(self, client: int, last: str | None) -> None:
+        """Log if a client's memory is not that after its last report, by the task that it states; None states none."""
+        known = self.store.outcomes.last_taken.get(client)
+        if last is not None and known is not None and last != str(known):
+            log.warning(
+                "the state of a client is not that after its last report: its folder was copied to two machines, or it or "
+                "the server was restored from a copy",
+                extra={**self.driver.roster.named(client), "last_task": known, "states": printable(last, 20)},
+            )
 
     def report(
         self, client: int, task: int, digest: str, file: Path, sizes: Mapping[str, float] | None = None

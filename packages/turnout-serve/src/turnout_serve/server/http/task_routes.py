@@ -94,6 +94,7 @@ class TaskRoutes:
             "upload-length": (r"^[0-9]{1,15}$", False),
             "upload-offset": (r"^[0-9]{1,15}$", False),
             "task-fingerprint": (r"^[0-9a-f]{32}$", False),
+            "last-task": (r"^([0-9]{1,15}|none)$", False),
         },
     )
     async def report(self, request: Request, client: int, task: int) -> Response:
@@ -105,6 +106,7 @@ class TaskRoutes:
         assert assignment is not None
         if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
+        self._service.check_state(client, header(request, "last-task"))
         try:
             return await self._taken(request, client, assignment, digest)
         except Refused as refused:

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.entries import Outcome
 from turnout_serve.server.store.database import TASKS, Transaction, upsert_of
 from turnout_serve.server.verdicts import Refused
@@ -23,12 +24,16 @@ class Outcomes:
 
     Args:
         engine: engine of the database.
+
+    Attributes:
+        last_taken: the last task of the training of each client whose report was taken.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._recent: dict[int, Outcome] = {}
         self._unwritten: list[Outcome] = []
+        self.last_taken = self.taken()
 
     @property
     def unwritten(self) -> bool:
@@ -40,6 +45,8 @@ class Outcomes:
         for outcome in outcomes:
             self._unwritten.append(outcome)
             self._recent[outcome.task] = outcome
+            if outcome.outcome == "taken" and outcome.task < FIRST_TASK:
+                self.last_taken[outcome.client] = outcome.task
             if len(self._recent) > _MAX_RECENT:
                 del self._recent[next(iter(self._recent))]
 
@@ -61,8 +68,10 @@ class Outcomes:
         return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
 
     def taken(self) -> dict[int, int]:
-        """Return the number of the last task of each client whose report was taken."""
-        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(TASKS.c.outcome == "taken")
+        """Return the number of the last task of the training of each client whose report was taken."""
+        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(
+            TASKS.c.outcome == "taken", TASKS.c.task < FIRST_TASK
+        )
         with Transaction(self._engine) as connection:
             return dict(connection.execute(query.group_by(TASKS.c.client)).all())
 
