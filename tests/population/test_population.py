@@ -65,6 +65,7 @@ def test_timed_availability_determines_the_round_length(availability):
     assert Population(availability).round_seconds is None  # no clock
     assert Population(availability, Speed()).round_seconds == 300
     assert Population(availability, Speed(), seconds_per_round=300.0).round_seconds == 300
+    assert Population(availability, seconds_per_round=300.0).round_seconds is None
     kind = type(availability).__name__
     message = (
         rf"seconds_per_round: got 60 beside {kind}\(seconds_per_round=300\), so that the pattern would pass 5 times as fast "
@@ -72,6 +73,8 @@ def test_timed_availability_determines_the_round_length(availability):
     )
     with pytest.raises(ValueError, match=message):
         Population(availability, Speed(), seconds_per_round=60)
+    with pytest.raises(ValueError, match=message):
+        Population(availability, seconds_per_round=60)
 
 
 def test_round_based_availability_uses_the_given_round_length():

@@ -64,7 +64,8 @@ class Population(ExplainsArguments):
                 raise ConfigurationError(f"{name}: got {value!r}, needed {needed}{hint}")
         if self.separation is not None:
             count("separation", self.separation, least=2, instead="A client may take part in every round without it")
-        for name in ("dropout", "seconds_per_round"):
+        # A pattern that follows a clock has a length of rounds of its own, with which another one is compared below.
+        for name in ("dropout", "seconds_per_round") if self.availability.round_seconds is None else ("dropout",):
             if getattr(self, name) is not None and self.speed is None:
                 raise ConfigurationError(
                     f"{name} is about a clock, and without a speed there is none: write speed=... too"
