@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.population.availability.intervals import read_intervals
+from turnout.population.diagnostics import run_lengths
 from turnout.record.tables import numbers
 from turnout.result import load
 
@@ -59,8 +60,6 @@ class Participation:
             )
         num_clients, rounds = present.shape
         rates, half = present.mean(axis=1), rounds // 2
-        changes = np.diff(np.pad(present.astype(np.int8), ((0, 0), (1, 1))), axis=1)
-        visits = int((changes == 1).sum())
         delays = _delays(present)
         drift = np.abs(present[:, :half].mean(axis=1) - present[:, half:].mean(axis=1)).mean()
         return cls(
@@ -68,8 +67,8 @@ class Participation:
             rounds,
             rate=float(rates.mean()),
             spread=float(rates.std() / rates.mean()),
-            burst=float(present.sum() / visits),
-            absence=float(np.median([_longest(row) for row in ~present]) / rounds),
+            burst=float(run_lengths(present).mean()),
+            absence=float(np.median([run_lengths(row[None]).max() for row in ~present]) / rounds),
             drift=float(drift / rates.mean()),
             absent=float((rates < 0.2).mean()),
             tau_max=int(delays.max()),
@@ -123,12 +122,6 @@ def present_in(path: Path, everyone: bool = False) -> np.ndarray:
     for index, first, last in zip(row, start, end, strict=True):
         present[index, int(first) : int(last)] = True
     return present
-
-
-def _longest(row: np.ndarray) -> int:
-    """Return the length of the longest run of True."""
-    edges = np.flatnonzero(np.diff(np.pad(row.astype(np.int8), 1)))
-    return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
 def _delays(present: np.ndarray) -> np.ndarray:

@@ -17,13 +17,13 @@ import numpy as np
 from turnout.cli.names import ALGORITHMS
 from turnout.cli.options import options_of
 from turnout.cli.settings import Settings
+from turnout.cli.tune import RATIO, STEPS
 from turnout.cli.user_code import member
 from turnout.core.checks import known_name
 from turnout.experiment import Experiment
+from turnout.population.diagnostics import presence
 
 TIERS = ("small", "full")
-FACTOR = 2.0
-"""The ratio of neighboring values of a searched range."""
 
 
 @dataclass(frozen=True)
@@ -125,22 +125,18 @@ class Version:
         recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
         if (size := options_of(recipe).get("cohort_size")) is not None and size.default is not None:
             declared = {"cohort_size": None, **declared}
-        return {name: value for name, value in declared.items() if name not in _SEARCHED}
+        return {name: value for name, value in declared.items() if name not in STEPS}
 
     def axes(self, rule: str, cell: Cell) -> dict[str, tuple[float, ...]]:
         """Return the first values of the searched options of a rule: its local step size, and that of the server."""
         recipe, lr = member(ALGORITHMS, rule, "algorithm"), cell.settings["local"]["lr"]
-        axes = {"local.lr": (lr / FACTOR, lr, lr * FACTOR)}
-        for name in _SEARCHED:
+        axes = {"local.lr": (lr / RATIO, lr, lr * RATIO)}
+        for name in STEPS:
             if name in options_of(recipe) and (default := signature(recipe).parameters[name].default) is not None:
                 least = float(self.rules.get(rule, {}).get(name, default))
-                axes[name] = (least, least * FACTOR, least * FACTOR**2)
+                axes[name] = (least, least * RATIO, least * RATIO**2)
                 break
         return axes
-
-
-_SEARCHED = ("server_lr", "gamma", "global_lr")
-"""Options that scale the server's step; the first that a rule has is searched."""
 
 
 def available_in(experiment: Experiment) -> np.ndarray:
@@ -148,8 +144,7 @@ def available_in(experiment: Experiment) -> np.ndarray:
     data = experiment.data
     counts = data.label_counts() if data.has_labels else None
     bound = experiment.population.availability.bind(data.num_clients, counts, experiment.seed)
-    everyone = np.arange(data.num_clients)
-    return np.stack([bound.available(everyone, round) for round in range(experiment.rounds)], axis=1)
+    return presence(bound, experiment.rounds)
 
 
 def _cell(name: str, cell: Mapping[str, Any], table: Mapping[str, Any]) -> Cell:

@@ -36,23 +36,27 @@ def figures_of(result: Result, target: float, personal: bool = False) -> dict[st
         personal: whether each client is served by a model of its own. Then there is no test accuracy, because no model is
             meant for the examples of all.
     """
-    rounds, clients = result.rounds, result.clients
-    accuracy = rounds["test_accuracy"].to_numpy(zero_copy_only=False).astype(float)
-    updates = np.cumsum(rounds["num_participants"].to_numpy(zero_copy_only=False))
-    reached = np.flatnonzero((accuracy >= target) & (not personal))
-    own = clients["test_accuracy"].to_numpy(zero_copy_only=False).astype(float)
-    share = clients["participations"].to_numpy(zero_copy_only=False) / len(rounds)
-    away = own[(share < 1 - ABSENT) & ~np.isnan(own)]
+    history = result.history
+    accuracy, own = history.column("test_accuracy")[1], history.client_column("test_accuracy")
+    reached = None if personal else history.reached("test_accuracy", target)
+    share = history.client_column("participations") / len(history)
     known = np.sort(own[~np.isnan(own)])
-    sent = sum(float(np.nansum(rounds[name].to_numpy(zero_copy_only=False))) for name in ("bytes_up", "bytes_down"))
     found = {
         "test_accuracy": math.nan if personal else float(accuracy[~np.isnan(accuracy)][-1]),
-        "client_accuracy": float(known.mean()) if len(known) else math.nan,
-        "worst_tenth": float(known[: max(1, len(known) // 10)].mean()) if len(known) else math.nan,
-        "absent": float(away.mean()) if len(away) else math.nan,
-        "rounds_to_target": float(reached[0] + 1) if len(reached) else math.nan,
-        "updates_to_target": float(updates[reached[0]]) if len(reached) else math.nan,
-        "bytes": sent,
-        "server_bytes": float(np.nanmax(rounds["server_bytes"].to_numpy(zero_copy_only=False))),
+        "client_accuracy": _mean(known),
+        "worst_tenth": _mean(known[: max(1, len(known) // 10)]),
+        "absent": _mean(own[(share < 1 - ABSENT) & ~np.isnan(own)]),
+        "rounds_to_target": math.nan,
+        "updates_to_target": math.nan,
+        "bytes": float(history.total("bytes_up") + history.total("bytes_down")),
+        "server_bytes": float(history.column("server_bytes")[1].max()),
     }
+    if reached is not None:
+        found["rounds_to_target"] = float(reached.rounds)
+        found["updates_to_target"] = float(history.column("num_participants")[1][: reached.rounds].sum())
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def _mean(values: np.ndarray) -> float:
+    """Return the mean of values; NaN without any."""
+    return float(values.mean()) if len(values) else math.nan
