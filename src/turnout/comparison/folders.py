@@ -134,7 +134,9 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """
     all_runs: list[Path] = []
     for folder in map(Path, folders):
-        runs = sorted((path.parent for path in folder.rglob(CONFIG)), key=lambda run: _position(folder, run))
+        order = {name: position for position, name in enumerate(_order(folder))}
+        names = [str(path.parent.relative_to(folder)) for path in folder.rglob(CONFIG)]
+        runs = [folder / name for name in sorted(names, key=lambda name: (order.get(name, len(order)), name))]
         if not runs:
             raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
         all_runs += [run for run in runs if run not in all_runs]
@@ -159,7 +161,7 @@ def check_order(folder: Path, names: Sequence[str]) -> None:
     Raises:
         OtherRuns: if it has one.
     """
-    there = _order(folder / ORDER) if (folder / ORDER).exists() else []
+    there = _order(folder)
     if there and names and set(there).isdisjoint(names):
         raise OtherRuns(
             f"{folder} holds another comparison or sweep, of {counted(len(there), 'run')} such as {there[0]}, whose "
@@ -176,7 +178,7 @@ def ordered_names(folder: Path) -> list[str]:
     planned = [
         str((order.parent / name).relative_to(folder))
         for order in sorted(folder.rglob(ORDER))
-        for name in _order(order)
+        for name in _order(order.parent)
     ]
     begun = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob(CONFIG))
     if not planned and not begun:
@@ -189,16 +191,10 @@ def rounds_of(folder: Path) -> int:
     return _config(folder)["rounds"] if (folder / CONFIG).exists() else 0
 
 
-def _order(path: Path) -> list[str]:
-    """Return the names of the runs of a comparison in its order."""
-    return storage.read_json(path, instead="compare again", form=_Order).get("runs", [])
-
-
-def _position(folder: Path, run: Path) -> tuple[int, str]:
-    """Return a sort key: the position of a run in the order of its comparison; runs of no comparison come last, by name."""
-    name, order = str(run.relative_to(folder)), folder / ORDER
-    names = _order(order) if order.exists() else []
-    return (names.index(name) if name in names else len(names), name)
+def _order(folder: Path) -> list[str]:
+    """Return the names of the runs of a comparison in its order; none for any other folder."""
+    path = folder / ORDER
+    return storage.read_json(path, instead="compare again", form=_Order).get("runs", []) if path.exists() else []
 
 
 def _config(folder: Path) -> dict[str, Any]:

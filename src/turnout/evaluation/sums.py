@@ -146,22 +146,22 @@ class ClientSums:
     def _over(self, rows: np.ndarray) -> dict[str, float]:
         """Return figures over the clients in these rows, bool ``[n]``."""
         sums = {name: values[rows] for name, values in self.sums.items()}
+        if "appeal_test" in sums and self.facts["metric"] == "accuracy":
+            sums["client_accuracy"] = sums["score"] / sums["num_examples"]
         total = {name: values.sum(axis=0) for name, values in sums.items()}
-        return _of_totals(total, self.facts) | self._appeal(sums)
-
-    def _appeal(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the columns of `turnout.evaluation.appeal.AppealMetrics` over the clients of these sums."""
-        if "appeal_test" not in sums:
-            return {}
-        row = {name: float(sums[name].mean()) for name in ("appeal_train", "appeal_test")}
-        if self.facts["metric"] == "accuracy":
-            row["client_accuracy"] = float((sums["score"] / sums["num_examples"]).mean())
-        if "preferred" in sums:
-            row["preferred_accuracy"] = float(sums["preferred"].mean())
-        return row
+        return _of_totals(total, self.facts, int(rows.sum()))
 
 
-def _of_totals(total: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> dict[str, float]:
+_OF_CLIENTS = {
+    "appeal_train": "appeal_train",
+    "appeal_test": "appeal_test",
+    "client_accuracy": "client_accuracy",
+    "preferred": "preferred_accuracy",
+}
+"""Sums whose means over clients are columns of `turnout.evaluation.appeal.AppealMetrics`, and these columns."""
+
+
+def _of_totals(total: Mapping[str, np.ndarray], facts: Mapping[str, Any], num_clients: int) -> dict[str, float]:
     """Return the figures that are functions of sums over all clients."""
     number, metric = total["num_examples"], facts["metric"]
     row = columns(figures(metric, total["loss"] / number, total["score"] / number), "test")
@@ -175,7 +175,7 @@ def _of_totals(total: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> dic
         if total["group_examples"][i]:
             name = f"test_accuracy_of_{'_'.join(map(str, group))}"
             row[name] = float(total["group_score"][i] / total["group_examples"][i])
-    return row
+    return row | {column: float(total[name] / num_clients) for name, column in _OF_CLIENTS.items() if name in total}
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,13 +216,7 @@ class TotalSums:
         total = {**self.total, "num_examples": np.maximum(self.total["num_examples"], self.least)}
         if "group_examples" in total:
             total["group_examples"] = np.maximum(total["group_examples"], self.least)
-        row = _of_totals(total, self.facts)
-        for name in ("appeal_train", "appeal_test"):
-            if name in total:
-                row[name] = float(total[name] / len(self.clients))
-        if "preferred" in total:
-            row["preferred_accuracy"] = float(total["preferred"] / len(self.clients))
-        return row | self._over_clients()
+        return _of_totals(total, self.facts, len(self.clients)) | self._over_clients()
 
     def _over_clients(self) -> dict[str, float]:
         """Return figures of fairness, from the histogram of clients' accuracies."""

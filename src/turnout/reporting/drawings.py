@@ -11,6 +11,7 @@ from turnout.reporting.curves import styles
 from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
+from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.results.column import APPEAL, column_of
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
@@ -29,23 +30,18 @@ def split_name(records: Sequence[RunRecord]) -> str:
 
 def training(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
     """Plot accuracy and loss against rounds."""
-    titles = {
-        "test_perplexity": "Test perplexity",
-        "train_perplexity": "Training perplexity",
-        "test_accuracy": "Test accuracy",
-        "train_accuracy": "Training accuracy",
-        "test_rmse": "Test RMSE",
-        "train_rmse": "Training RMSE",
-        "test_loss": "Test loss",
-        "train_loss": "Training loss",
-    }
     drawn, recorded = [], _metrics(records)
-    for metric, title in titles.items():
+    for metric in BY_IMPORTANCE:
         if metric.partition("_")[2] in (*recorded, "loss"):
             ending = [row for row in rows if metric in row.figures]
             ends = ", ".join(f"{row.algorithm} {column_of(metric).show(row.figures[metric])}" for row in ending)
-            drawn.append(_curve(records, metric, title, f" Final values: {ends}." if ends else ""))
+            drawn.append(_curve(records, metric, _title(metric), f" Final values: {ends}." if ends else ""))
     return sorted(drawn, key=lambda drawing: not drawing.svg)
+
+
+def _title(column: str) -> str:
+    """Return the display name of a column, with a capital."""
+    return name_of(column)[0].upper() + name_of(column)[1:]
 
 
 def _curve(records: Sequence[RunRecord], metric: str, title: str, note: str = "", smooth: bool = True) -> Drawing:
@@ -63,7 +59,7 @@ def requirements(records: Sequence[RunRecord]) -> list[Drawing]:
     """Plot the recorded columns about the requirements of clients against rounds."""
     recorded = recorded_columns(records)
     names = [name for keys in APPEAL.values() for name in keys if name in recorded]
-    return [_curve(records, name, name_of(name)[0].upper() + name_of(name)[1:], smooth=False) for name in names]
+    return [_curve(records, name, _title(name), smooth=False) for name in names]
 
 
 def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, Drawing]:
