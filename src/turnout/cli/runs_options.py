@@ -75,7 +75,7 @@ class RunsOptions(WatchedOptions):
         """
         from turnout.comparison.run import Resources
         from turnout.core.checks import ConfigurationError, count
-        from turnout.core.device import check_gpus
+        from turnout.core.device import check_gpus, gpus_of
 
         count("threads", self.threads)
         if self.jobs is not None:
@@ -85,20 +85,11 @@ class RunsOptions(WatchedOptions):
                     "--jobs is for processes of this machine, and --on for an executor: leave one out"
                 )
         named = {run.numbers().get("device", "cpu") for run in settings}
-        devices = _gpus(named, device)
+        devices = gpus_of(device if device and "," in device else "cuda") if "cuda" in named else ()
         check_gpus(devices)
         one_device = not devices and named != {"cpu"}
         jobs = 1 if self.jobs is None and one_device else self.jobs
         return Resources(jobs, self.threads, devices=devices, lockstep=self.lockstep)
-
-
-def _gpus(named: set[str], device: str | None) -> tuple[str, ...]:
-    """Return the GPUs that runs on the `named` devices share: those that ``--device`` lists, or all."""
-    from turnout.core.device import gpus_of
-
-    if "cuda" not in named:
-        return ()
-    return gpus_of(device if device is not None and "," in device else "cuda")
 
 
 @options

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -103,8 +104,6 @@ def _expressions(message: str) -> Iterator[tuple[int, int]]:
 
 def _spelled(text: str) -> str:
     """Translate an expression to settings, if possible."""
-    if not text:
-        return text
     try:
         tree = ast.parse(re.sub(r"^\w+=", "", text), mode="eval").body
         return " ".join(_settings(call) for call in (tree.elts if isinstance(tree, ast.Tuple) else [tree]))
@@ -118,7 +117,7 @@ def _settings(call: ast.expr) -> str:
     if name in _spellings():
         head, prefix, piece = _spellings()[name]
         return " ".join(filter(None, [head, _assigned(prefix, _arguments(call, piece))])) or f"{prefix}={{}}"
-    prefix = next((prefix for prefix, known in _VALUES.items() if _called(name, known)), None)
+    prefix = next((prefix for prefix, family in _VALUES.items() if name in _by_class(family)), None)
     return _value(call) if prefix is None else f"{prefix}='{_value(call)}'"
 
 
@@ -152,11 +151,9 @@ def _arguments(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]
 def _value(node: ast.expr) -> str:
     """Return a value as TOML; an ellipsis as three dots."""
     if isinstance(node, ast.Call):
-        families = names.FAMILIES.values()
-        known = (
-            [names.DELAYS] if isinstance(node.func, ast.Attribute) else [f for f in families if f is not names.DELAYS]
-        )
-        kind, piece = _member(_name(node), known)
+        is_delay = isinstance(node.func, ast.Attribute)
+        families = [family for family in names.FAMILIES.values() if (family is names.DELAYS) == is_delay]
+        kind, piece = ChainMap(*map(_by_class, families))[_name(node)]
         options = [f"{key}={_value(value)}" for key, value in _arguments(node, piece).items()]
         return "{" + ", ".join([f'kind="{kind}"', *options]) + "}"
     value = ast.literal_eval(node)
@@ -165,17 +162,9 @@ def _value(node: ast.expr) -> str:
     return json.dumps(value) if isinstance(value, bool | str) else str(value).strip("()")
 
 
-def _member(name: str, families: Iterable[Mapping[str, Callable[..., Any]]]) -> tuple[str, Callable[..., Any]]:
-    """Return the name of a class on the command line, and the class."""
-    for family in families:
-        if (kind := _called(name, family)) is not None:
-            return kind, family[kind]
-    raise KeyError(name)
-
-
-def _called(name: str, known: Mapping[str, Callable[..., Any]]) -> str | None:
-    """Return the name of a class on the command line, if it is in a family."""
-    return next((kind for kind, piece in known.items() if piece.__name__ == name), None)
+def _by_class(family: Mapping[str, Callable[..., Any]]) -> dict[str, tuple[str, Callable[..., Any]]]:
+    """Return the members of a family with their names on the command line, by the name of the class."""
+    return {piece.__name__: (kind, piece) for kind, piece in family.items()}
 
 
 def _name(call: ast.expr) -> str:

@@ -27,6 +27,9 @@ class ClientMemory:
         first: the initial row of each tensor.
         budget: size of all rows in bytes above which they are in a file.
 
+    Attributes:
+        first: the initial row of each tensor.
+
     Raises:
         CheckpointError: if the file cannot grow, e.g. on a full disk.
 
@@ -40,14 +43,9 @@ class ClientMemory:
     def __init__(self, num_clients: int, first: State, budget: int = 1 << 30) -> None:
         self._row = np.full(num_clients if first else 0, -1, dtype=np.int32)  # of each client; -1 is none
         self._used = self._capacity = 0
-        self._first, self._budget = {name: row.detach().clone() for name, row in first.items()}, budget
-        self._tables = {name: row.new_zeros((0, *row.shape)) for name, row in self._first.items()}
+        self.first, self._budget = {name: row.detach().clone() for name, row in first.items()}, budget
+        self._tables = {name: row.new_zeros((0, *row.shape)) for name, row in self.first.items()}
         self._files: dict[str, int] = {}
-
-    @property
-    def first(self) -> State:
-        """The initial row of each tensor."""
-        return self._first
 
     def gather(self, clients: np.ndarray) -> State:
         """Return copies of the rows of clients, ``[B, ...]``; for clients without rows, initial ones that are not stored."""
@@ -55,7 +53,7 @@ class ClientMemory:
         has_row = rows >= 0
         if self._tables and not has_row.all():
             stored, mask, gathered = self.gather(clients[has_row]), torch.from_numpy(has_row), {}
-            for name, row in self._first.items():
+            for name, row in self.first.items():
                 gathered[name] = row.expand(len(clients), *row.shape).clone()
                 gathered[name][mask] = stored[name]
             return gathered
@@ -84,7 +82,7 @@ class ClientMemory:
         if rows <= self._capacity:
             return
         self._capacity = min(max(rows, 2 * self._capacity), len(self._row))
-        in_file = self._capacity * sum(row.nbytes for row in self._first.values()) > self._budget
+        in_file = self._capacity * sum(row.nbytes for row in self.first.values()) > self._budget
         for name, table in self._tables.items():
             self._tables[name] = self._in_file(name) if in_file else _grown(table, self._capacity)
 
@@ -93,7 +91,7 @@ class ClientMemory:
 
         The mapping has addresses for all N clients, which take no space until they are used.
         """
-        row, table = self._first[name], self._tables[name]
+        row, table = self.first[name], self._tables[name]
         if row.nbytes == 0:
             return _grown(table, self._capacity)
         try:
@@ -148,7 +146,7 @@ class ClientMemory:
             raise ValueError(
                 f"clients: needed numbers from 0 to {len(self._row) - 1}, got {clients.min()} and {clients.max()}"
             )
-        for name, row in self._first.items():
+        for name, row in self.first.items():
             table, shape = state[f"table.{name}"], (len(clients), *row.shape)
             if table.shape != shape or table.dtype != row.dtype:
                 raise ValueError(

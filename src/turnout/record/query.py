@@ -34,6 +34,7 @@ class History(Figures):
         log: the rounds recorded so far; None is none.
 
     Attributes:
+        clients: one row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`.
         evaluations: evaluations by clients of a server. They end after their rounds were recorded, and fill missing values in
             columns of the table of rounds.
         predictions: the predictions of the final model on test examples, counted; see `turnout.record.predictions`. It has no
@@ -42,7 +43,7 @@ class History(Figures):
 
     def __init__(self, log: Log | None = None) -> None:
         self._log, self.evaluations = Log() if log is None else log, Evaluations()
-        self._clients = build({}, CLIENT_COLUMNS)
+        self.clients = build({}, CLIENT_COLUMNS)
         self.predictions = build({}, PREDICTION_COLUMNS)
 
     def record(self, *, round: int, participants: Any = None, weights: Any = None, **values: Any) -> None:
@@ -79,7 +80,7 @@ class History(Figures):
 
         The rounds are in memory afterwards, and the table of clients, which describes the end of a run, is empty.
         """
-        self._log, self._clients = self._log.up_to(round), build({}, CLIENT_COLUMNS)
+        self._log, self.clients = self._log.up_to(round), build({}, CLIENT_COLUMNS)
         self.predictions = build({}, PREDICTION_COLUMNS)
 
     def set_clients(self, **columns: Any) -> None:
@@ -97,7 +98,7 @@ class History(Figures):
                 f"columns of the table of clients differ in length: {lengths}; give one value per client"
             )
         values.setdefault("client", np.arange(next(iter(lengths.values()), 0)))
-        self._clients = build(values, CLIENT_COLUMNS)
+        self.clients = build(values, CLIENT_COLUMNS)
 
     def append(self, folder: str | Path) -> None:
         """Move the rounds recorded since the last call to the log file of an unfinished run.
@@ -121,7 +122,7 @@ class History(Figures):
         predictions = {predictions_of.FILE: lambda path: write(path, [self.predictions], self.predictions.schema)}
         tables = (predictions if len(self.predictions) else {}) | {
             saved.PARTICIPATION: lambda path: write(path, participation, self._log.participation_schema),
-            saved.CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
+            saved.CLIENTS: lambda path: write(path, [self.clients], self.clients.schema),
             saved.ROUNDS: lambda path: write(path, rounds, self._schema),
         }
         storage.save(Path(folder), tables)
@@ -149,8 +150,8 @@ class History(Figures):
             CheckpointError: if a file is missing or damaged, or ends before the round `last`.
         """
         history, folder = cls(), Path(folder)
-        history._log, history._clients = saved.load(folder, last)
-        if len(history._clients) and (folder / predictions_of.FILE).exists():
+        history._log, history.clients = saved.load(folder, last)
+        if len(history.clients) and (folder / predictions_of.FILE).exists():
             history.predictions = read(folder / predictions_of.FILE, PREDICTION_COLUMNS)
         history.evaluations = Evaluations.load(folder, last)
         end = stopped.load(folder)
@@ -188,11 +189,6 @@ class History(Figures):
         return "epsilon" in self.column_names
 
     @property
-    def clients(self) -> pa.Table:
-        """One row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`."""
-        return self._clients
-
-    @property
     def participation(self) -> pa.Table:
         """One row (round, client) for each participant of each recorded round.
 
@@ -220,15 +216,15 @@ class History(Figures):
 
     def client_column(self, name: str) -> np.ndarray:
         """Return a numeric column of the table of clients as float64 ``[N]``, NaN where null."""
-        numeric = [column for column in self._clients.column_names if column != "name"]
-        column = self._clients[known_name("client column", name, numeric)].cast(pa.float64())
+        numeric = [column for column in self.clients.column_names if column != "name"]
+        column = self.clients[known_name("client column", name, numeric)].cast(pa.float64())
         values = np.full(len(column), np.nan)
         values[is_known(column)] = numbers(column.drop_null())
         return values
 
     def client_names(self) -> list[str]:
         """Return the names of the clients, or their numbers where they have none."""
-        names, numbers = self._clients["name"].to_pylist(), self._clients["client"].to_pylist()
+        names, numbers = self.clients["name"].to_pylist(), self.clients["client"].to_pylist()
         return [name or str(number) for name, number in zip(names, numbers, strict=True)]
 
 

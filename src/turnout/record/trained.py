@@ -15,7 +15,7 @@ from torch import nn
 from turnout.base.personalization import Personalization
 from turnout.configuration import Configuration
 from turnout.core.adapter import BASE_OFFSET, Adapter
-from turnout.core.checks import CheckpointError, ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.system import memory_bytes
 from turnout.core.types import State
 from turnout.engine.adapters import split_offset
@@ -165,11 +165,6 @@ class Trained:
         """
         tensors, facts = checkpoint.load(folder)
         file = folder / checkpoint.FILE
-        if facts.get("model") is None:
-            raise CheckpointError(
-                f"{file} does not contain the names of its parameters: run it again, or start `turnout serve` on this folder "
-                "once more"
-            )
         saved = contents.check(file, _Saved, facts)
         model = saved.model
         with contents.restoring(file, "memory"):

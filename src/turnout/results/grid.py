@@ -13,11 +13,10 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
-from turnout.record.schema import CHOOSING
 from turnout.results.formats import csv_of
 from turnout.results.measure import Measure
 from turnout.results.range import Range
-from turnout.results.records import RunRecord, has_column
+from turnout.results.records import RunRecord
 from turnout.results.statistics import Measured, Quartiles
 from turnout.results.target import accuracy_target
 from turnout.results.terminal import TextTable
@@ -63,11 +62,6 @@ class Sweep:
 
     leading: ClassVar[tuple[str, ...]] = ()
     """Titles of table columns before the axes."""
-
-    @property
-    def is_validated(self) -> bool:
-        """True if runs recorded a validation accuracy, on which a target then is."""
-        return has_column(self.all_records, CHOOSING[0])
 
     @property
     def all_records(self) -> list[RunRecord]:

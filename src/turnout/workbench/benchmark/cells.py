@@ -59,11 +59,6 @@ class Cell:
         return Settings.of(self.settings, rule_settings, numbers)(seed)
 
     @cached_property
-    def num_clients(self) -> int:
-        """The declared number of clients, or that of the data."""
-        return self.settings["data"].get("num_clients") or Settings.of(self.settings).seeded(0).data().num_clients
-
-    @cached_property
     def _first(self) -> Experiment:
         """The experiment of the first seed with the default rule, for its splits and participation."""
         return Settings.of(self.settings)(0)

@@ -63,7 +63,8 @@ def advise(options: AdviseOptions) -> None:
         _draw(present, options.output)
     cells, rows = nearest(seen, version), published(version)
     if not any(row["rule"] == version.reference for row in rows):
-        _tell_cells(cells)
+        for cell, distance in cells:
+            typer.echo(f"near {cell.name} (distance {distance:.1f})")
         typer.echo(f"no advice: the benchmark has no row of {version.reference}: write turnout benchmark run")
         return
     table = table_of(rows, version, "small")
@@ -122,12 +123,6 @@ def _draw(present: np.ndarray, path: Path) -> None:
     bound = Trace(visits(present), rounds=present.shape[1]).bind(len(present))
     save_figure(availability_figure({"participation": bound}, present.shape[1]), path)
     typer.echo(f"picture: {path}")
-
-
-def _tell_cells(cells: list[tuple[Cell, float]]) -> None:
-    """Print the nearest cells."""
-    for cell, distance in cells:
-        typer.echo(f"near {cell.name} (distance {distance:.1f})")
 
 
 def _recommend(premise: str, trials: list[Trial]) -> None:

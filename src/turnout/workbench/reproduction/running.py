@@ -22,7 +22,6 @@ from turnout.cli import layers, user_code
 from turnout.cli.console import say, show
 from turnout.cli.groups import layer
 from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
-from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
@@ -34,7 +33,7 @@ from turnout.reporting.page import save_figure
 from turnout.results.records import RunRecord
 from turnout.workbench.reproduction import panels
 from turnout.workbench.reproduction import table as tables
-from turnout.workbench.reproduction.declaration import Drawing, Panel, Reproduction
+from turnout.workbench.reproduction.declaration import Drawing, Reproduction
 from turnout.workbench.reproduction.options import ReproduceOptions
 from turnout.workbench.reproduction.outcome import Outcome
 from turnout.workbench.reproduction.page import write_outcome
@@ -217,15 +216,10 @@ def declarations_table(folder: Path | None) -> Table:
         if isinstance(reproduction, Drawing):
             table.add_row(Text(name), Text(reproduction.title), Text("none"))
             continue
-        data_sets = dict.fromkeys(_data_of(reproduction, panel) for panel in reproduction.chosen(None))
+        sections = [layers.data_of([reproduction.common, panel.settings]) for panel in reproduction.chosen(None)]
+        data_sets = dict.fromkeys(section.get("name", "digits") for section in sections)
         data = [name if entries[name].path else f"{name} ({entries[name].remedy})" for name in data_sets]
         table.add_row(
             Text(", ".join((reproduction.name, *reproduction.also))), Text(reproduction.title), Text(", ".join(data))
         )
     return table
-
-
-def _data_of(reproduction: Reproduction, panel: Panel) -> str:
-    """Return the data set of a panel."""
-    tables = [as_table("data", layer["data"]) for layer in (panel.settings, reproduction.common) if "data" in layer]
-    return next((table["name"] for table in tables if "name" in table), "digits")
