@@ -40,6 +40,7 @@ from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store import files
 from turnout_serve.server.store import store as stores
 from turnout_serve.server.store.database import StoreLost, StoreUnavailable
+from turnout_serve.server.store.facts import Facts
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.format import encode
@@ -429,6 +430,122 @@ def test_second_server_on_a_journal_ends_the_first(folder):
     assert [entry.kind for entry in second.entries()] == ["join", "leave"]
     for store in (first, second):
         store.close()
+
+
+def test_lost_connection_leaves_the_journal_to_its_server(folder, monkeypatch):
+    """The database has not noticed the loss, and has its lock taken: the claim tells who has the journal."""
+    store = Store(folder)
+    store.claim()
+    claim, locked = store._claim, []
+    assert claim is not None
+    monkeypatch.setattr(claim, "_lock", lambda: bool(locked.append(True)))  # of PostgreSQL, where somebody else has it
+    store.commit([Entry(1, 0.0, 0.0, "join", 0)])
+    second = Store(folder)
+    second.claim()
+    with pytest.raises(StoreLost, match="another server has taken over this journal"):
+        store.commit([Entry(2, 0.0, 0.0, "join", 0)])
+    assert (locked, len(list(store.entries()))) == ([True, True], 1)
+    for each in (store, second):
+        each.close()
+
+
+def answer_lost(monkeypatch, at):
+    """Have the database write a group of entries, and its answer get lost, three times from the group `at` on."""
+    commit, left = Store.commit, [at]
+
+    def lost(store, *arguments):
+        commit(store, *arguments)
+        left[0] -= 1
+        if -3 < left[0] <= 0:
+            raise StoreUnavailable("the connection was lost")
+
+    monkeypatch.setattr(Store, "commit", lost)
+
+
+def patient(writer):
+    """The flush of a writer that waits as its thread does."""
+    flush = writer.flush
+
+    def flushed():
+        while True:
+            try:
+                return flush()
+            except StoreUnavailable as error:
+                writer.wait(error)
+
+    return flushed
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 9])
+def test_commit_whose_answer_is_lost_counts_once(world, monkeypatch, undisturbed, at):
+    """What was written is applied as it was written, and nothing is written twice."""
+    deployed = world(RUN)
+    monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", lambda _: None)
+    answer_lost(monkeypatch, at)
+    writer = deployed.host.service.writer
+    monkeypatch.setattr(writer, "flush", patient(writer))
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert writer.healthy
+    numbers = [entry.number for entry in deployed.host.store.entries()]
+    assert numbers == list(range(1, deployed.host.driver.applied + 1))
+    monkeypatch.undo()
+    writer.checkpoint()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_stopping_server_applies_what_was_written(world, monkeypatch):
+    deployed = world(RUN)
+    writer = deployed.host.service.writer
+    monkeypatch.setattr(UnwrittenVisits, "defer", lambda *_: False)
+    with monkeypatch.context() as patched:
+        answer_lost(patched, 1)
+        done = writer.put(Event("join", 1))
+        with pytest.raises(StoreUnavailable):
+            writer.flush()
+    writer.stop()
+    assert (done.result(0), writer.failure, deployed.host.driver.present()) == (None, None, [1])
+
+
+def test_entry_that_is_applied_in_part_ends_the_server(world, monkeypatch):
+    """A disk fails in the middle of an entry while the server stops: no checkpoint has half of it, and the next start all."""
+    deployed = at_work(world(RUN))
+    writer, write_model = deployed.host.service.writer, files.Files.write_model
+    writer.checkpoint()
+
+    def full(*_):
+        writer.stopping, writer._failures = True, 9
+        deployed.host.store.until_done(lambda: files.sync(deployed.folder / "nothing"))
+
+    for home in deployed.homes[:-1]:
+        home.step(deployed.host)
+    last = deployed.homes[-1].state
+    report, path = last.pending, deployed.host.store.files.incoming / "last.part"
+    path.write_bytes(report.body)
+    with monkeypatch.context() as patched:
+        patched.setattr(files.Files, "write_model", full)
+        deployed.host.service.report(last.client, report.task.task, report.digest, path)
+        writer.run()
+    assert files.Files.write_model is write_model
+    assert re.search(r"entry \d+ was applied in part: .*cannot be written", str(writer.failure))
+    writer.stop()
+    assert checkpoint.facts(deployed.folder)["version"] == 0
+    deployed.restart()
+    deployed.run()
+    deployed.host.service.writer.checkpoint()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_start_of_a_run_reads_nothing_of_the_database(world, monkeypatch):
+    """A database that fails between the write of an entry and a read would leave a run that never begins."""
+    deployed = world(RUN)
+
+    def gone(_):
+        raise StoreUnavailable("the connection was lost")
+
+    monkeypatch.setattr(Facts, "lost", gone)
+    at_work(deployed)
+    assert deployed.host.driver.run is not None
 
 
 # Entries that raise.

@@ -46,6 +46,7 @@ from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.privacy import excess, visible
 
 from .test_crashes import free_port
+from .test_failures import patient
 from .world import LOCAL, Home, World
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
@@ -494,6 +495,33 @@ def test_run_on_postgresql_equals_sqlite(world, folder, database):
     second = Store(folder / "second", database)
     with pytest.raises(CheckpointError, match="another server is at work on this database"):
         second.claim()
+
+
+def test_postgresql_connections_that_die_lose_nothing(world, folder, database, monkeypatch):
+    """All connections of the server are ended before each group of entries; a second server is refused afterwards, too."""
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute("create database dies")
+        url = database.replace("/postgres", "/dies")
+        deployed = world(RUN, database=url)
+        deployed.host.store.claim()
+        writer, commit, slept = deployed.host.service.writer, Store.commit, []
+        monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", slept.append)
+
+        def ending(store, *arguments):
+            administrator.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = 'dies'")
+            commit(store, *arguments)
+
+        monkeypatch.setattr(Store, "commit", ending)
+        monkeypatch.setattr(writer, "flush", patient(writer))
+        deployed.run()
+        monkeypatch.undo()
+        assert deployed.host.driver.version == RUN.rounds
+        assert (writer.healthy, len(slept)) == (True, 0)  # a lost connection is replaced before it is used
+        second = Store(folder / "second", url)
+        with pytest.raises(CheckpointError, match="another server is at work on this database"):
+            second.claim()
 
 
 def test_invalid_database_urls_are_refused(folder):

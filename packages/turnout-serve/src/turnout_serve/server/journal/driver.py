@@ -21,6 +21,7 @@ from turnout_serve.server.run.blame import PieceFailed, is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
 from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.publication import Publication, Published
+from turnout_serve.server.run.reports import Reports
 from turnout_serve.server.run.roster import REASONS, Roster
 from turnout_serve.server.run.served_run import ServedRun
 from turnout_serve.server.run.setting import RunSetting
@@ -61,7 +62,8 @@ class Driver:
         self.budget = PrivacyBudget(setting)
         self.publication = Publication(store, setting.algorithm)
         self.tasks = TaskBook()
-        parts = setting, store, self.roster, self.tasks, self.budget
+        self._reports = Reports(setting, store)
+        parts = setting, self._reports.body, self.roster, self.tasks, self.budget
         self.surveys = Surveys(*parts, self.publish, self._record)
         self.on_step: Callable[[Driver], None] = lambda _: None
         self.on_survey: Callable[[ClosedSurvey], None] = lambda _: None
@@ -192,7 +194,7 @@ class Driver:
 
     def begin(self, num_clients: int) -> ServedRun:
         """Make the run, before its first task."""
-        parts = self.setting, self.store, self.ledger, self.roster, self.tasks
+        parts = self.setting, self._reports, self.ledger, self.roster, self.tasks
         self.run = run = ServedRun(*parts, num_clients, self.budget.noise, self.publish, self._stepped)
         self.budget.begin(run)
         return run

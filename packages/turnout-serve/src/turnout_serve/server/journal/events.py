@@ -80,11 +80,12 @@ class EventQueue:
             self._condition.notify()
         return event.done
 
-    def take(self) -> list[Event]:
-        """Remove and return all events."""
+    def take(self, most: int | None = None) -> list[Event]:
+        """Remove and return the first events, or all."""
         with self._condition:
-            events, self._events = self._events, []
-        return events
+            taken = self._events[:most]
+            self._events = self._events[len(taken) :]
+        return taken
 
     def put_back(self, events: Sequence[Event]) -> None:
         """Add events that were taken before all that have arrived since."""

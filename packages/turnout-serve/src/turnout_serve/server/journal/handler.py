@@ -78,13 +78,15 @@ class EntryHandler:
             event: the next one of a group.
             codes: one-time codes that events before it in the group use; those of the event are added.
         """
-        match event.kind:
-            case "enrol":
-                verdict = self._enrollment.admit(event, codes)
-            case "codes":
-                verdict = self._enrollment.admit_change(event, codes)
-            case _:
-                return True
+        if event.kind not in ("enrol", "codes"):
+            return True
+        admit = self._enrollment.admit if event.kind == "enrol" else self._enrollment.admit_change
+        try:
+            verdict = admit(event, codes)
+        except Exception as error:  # it fails this event alone
+            log.exception("an event failed", extra={"kind": event.kind, "client": event.client})
+            event.fail(error)
+            return False
         if verdict is not None:
             event.answer(verdict)
         return verdict is None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from turnout.core.checks import Diverged, count
+from turnout.core.checks import CheckpointError, Diverged, count
 from turnout.record.lock import FolderGone, create
 from turnout_serve.server.journal.checkpoints import Checkpoints, check_progress
 from turnout_serve.server.journal.driver import Driver
@@ -45,6 +45,7 @@ class JournalWriter:
     Attributes:
         put: function that queues an event, from any thread; the future that it returns is resolved once the event is
             applied.
+        checkpoint: function that saves a checkpoint; where that fails, the reason is in `checkpoints`.
         handler: applies entries and answers their events; to be set before `start` or `run`.
         notify: called with clients whose long polls can be answered, from any thread.
         healthy: False since the last attempt to write the journal failed.
@@ -63,6 +64,7 @@ class JournalWriter:
         self.healthy, self.draining, self.stopping = True, False, False
         self.figures = snapshot(driver)
         self.checkpoints = Checkpoints(driver, options)
+        self.checkpoint = self.checkpoints.save
         self._number = last.number if last else 0
         self._queue = EventQueue()
         self.put = self._queue.put
@@ -71,6 +73,7 @@ class JournalWriter:
         count("max_empty_steps", options.max_empty_steps, least=0)
         self._max_empty_steps = options.max_empty_steps
         self._failures = 0  # writes in a row that failed
+        self._in_doubt: list[Entry] = []  # of the last attempt to write: the answer of a database may have been lost
         if driver.run is not None:  # empty steps ended an earlier process; this one is a new attempt
             driver.run.empty_steps = 0
         self.store.wait = self.wait
@@ -89,18 +92,11 @@ class JournalWriter:
         if self.failure is None:
             try:
                 with suppress(StoreUnavailable):
+                    self._settle()
                     self._write(self._visits.due())
                 self.checkpoint()
             except (FolderGone, StoreLost) as error:
                 self.failure = error
-
-    def checkpoint(self) -> None:
-        """Save a checkpoint; where that fails, the reason is in `checkpoints`, and the journal goes on without.
-
-        Raises:
-            FolderGone, StoreLost: if the folder was removed, or another server has the journal.
-        """
-        self.checkpoints.save()
 
     def flush(self) -> bool:
         """Write, apply and answer all events that wait; return whether there were any.
@@ -111,8 +107,9 @@ class JournalWriter:
             Diverged: if the run makes no progress any more.
         """
         self.store.check()
-        batch = self._queue.take()
-        if not batch and not self.store.outcomes.unwritten:
+        before, ready = self._number, self._settle()
+        batch, settled = self._queue.take(), self._number > before
+        if not batch and not self.store.outcomes.unwritten and not settled:
             return False
         try:
             intact = _intact(self.store, batch)
@@ -121,10 +118,10 @@ class JournalWriter:
             self._queue.put_back(batch)
             raise StoreUnavailable(f"reports cannot be read: {error}") from error
         admitted = self._admitted(intact)
-        if not admitted and not self.store.outcomes.unwritten:
+        if not admitted and not self.store.outcomes.unwritten and not settled:
             return True
         # Deferred visits come first: a step that follows from the other entries may depend on which clients are present.
-        ready = self._write([*self._visits.due(), *admitted])
+        ready += self._write([*self._visits.due(), *admitted])
         self.figures = snapshot(self.driver, self.figures)
         if ready or self.driver.over is not None:
             self.notify(ready)
@@ -138,16 +135,35 @@ class JournalWriter:
         codes, busy, admitted = set[str](), set[int | None](), list[Event]()
         for event in batch:
             # Deferred visits are written before all others, so one must not overtake an earlier event of its client.
-            if (event.client in busy or not self._visits.defer(event)) and _is_admitted(self.handler, event, codes):
+            if (event.client in busy or not self._visits.defer(event)) and self.handler.admit(event, codes):
                 admitted.append(event)
                 busy.add(event.client)
         return admitted
 
+    def _settle(self) -> list[int]:
+        """Apply the last attempt to write if the database has it, although it has not said so; see `_write`."""
+        entries = self._in_doubt
+        written = bool(entries) and next(self.store.entries(self._number), None) is not None
+        self._in_doubt = []
+        return self._apply(entries, self._queue.take(len(entries))) if written else []
+
     def _write(self, events: list[Event]) -> list[int]:
         """Commit events, apply and answer them; return the clients whose long polls can be answered."""
+        return self._apply(self._commit(events), events)
+
+    def _apply(self, entries: list[Entry], events: list[Event]) -> list[int]:
+        """Apply entries of the journal, and answer their events.
+
+        Raises:
+            CheckpointError: if one was applied in part, after which nothing may be written or saved.
+        """
         ready: list[int] = []
-        for entry, event in zip(self._commit(events), events, strict=True):
-            ready += self.handler.apply(entry, event).ready
+        self._number += len(entries)
+        for entry, event in zip(entries, events, strict=True):
+            try:
+                ready += self.handler.apply(entry, event).ready
+            except StoreUnavailable as error:  # which for the caller means that nothing was written
+                raise CheckpointError(f"entry {entry.number} was applied in part: {error}") from error
         return ready
 
     def _commit(self, events: list[Event]) -> list[Entry]:
@@ -160,12 +176,11 @@ class JournalWriter:
         try:
             self.store.commit(entries, _uploads(events))
         except StoreUnavailable:
-            self.healthy = False
+            self.healthy, self._in_doubt = False, entries
             create(self.store.folder)  # raises where it was removed
             self._queue.put_back(events)
             raise
         self.healthy = True
-        self._number += len(entries)
         return entries
 
     def run(self) -> None:
@@ -192,8 +207,7 @@ class JournalWriter:
     def wait(self, error: Exception) -> None:
         """Back off after a write or a read that failed, before the caller tries again.
 
-        A server treats all of them alike: it answers nothing that is not on the disk, reports the failure in its
-        status and its log, and goes on once writing works again.
+        The server answers nothing that is not on the disk, and reports the failure in its status and its log.
 
         Raises:
             StoreUnavailable: if the server is to stop; the next start applies what is in the journal.
@@ -229,16 +243,6 @@ def _intact(store: Store, events: list[Event]) -> list[Event]:
             event.file.unlink(missing_ok=True)
             event.answer(Verdict(409, {"reason": "the report was damaged on the server: send it again", "offset": 0}))
     return [event for event in events if event.file not in damaged]
-
-
-def _is_admitted(handler: Handler, event: Event, codes: set[str]) -> bool:
-    """Return whether an event is to be written; one that raises is answered with the error."""
-    try:
-        return handler.admit(event, codes)
-    except Exception as error:
-        log.exception("an event failed", extra={"kind": event.kind, "client": event.client})
-        event.fail(error)
-        return False
 
 
 def _uploads(events: list[Event]) -> list[tuple[Any, str]]:

@@ -29,7 +29,6 @@ from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.run.task_book import TaskBook
 from turnout_serve.server.run.training_tasks import TrainingTasks
-from turnout_serve.server.store.store import Store
 from turnout_serve.wire.assignment import Assignment
 
 OVER = "the run is over"
@@ -42,7 +41,7 @@ class ServedRun:
 
     Args:
         setting: setting of the run.
-        store: models and reports.
+        reports: those that are still to be used.
         ledger: tables; None keeps none.
         roster: tells which clients are present.
         book: the open tasks of clients.
@@ -55,7 +54,7 @@ class ServedRun:
         server: holds the model and takes server steps.
         coordinator: schedules tasks, and passes reports to the server.
         tasks: begins and ends training tasks, and has the timers.
-        reports: those that are still to be used.
+        reports: as given.
         extra: the phases after training.
         noise: secret and history that the noise of the next step follows from.
         over: reason that the run is over; None while it goes on.
@@ -69,7 +68,7 @@ class ServedRun:
     def __init__(
         self,
         setting: RunSetting,
-        store: Store,
+        reports: Reports,
         ledger: Ledger | None,
         roster: Roster,
         book: TaskBook,
@@ -79,8 +78,7 @@ class ServedRun:
         after_step: Callable[[Stepped, bool], None],
     ) -> None:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
-        self._book = book
-        self.reports = Reports(setting, store)
+        self._book, self.reports = book, reports
         self.over: str | None = None
         self.empty_steps = self._num_barred = 0
         self.min_clients, self.used = 1, tuple[int, ...]()

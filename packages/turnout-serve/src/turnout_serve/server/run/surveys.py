@@ -14,11 +14,9 @@ from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.budget import PrivacyBudget
 from turnout_serve.server.run.open_survey import OpenSurvey, facts_of, restored, survey_of
 from turnout_serve.server.run.publication import Published
-from turnout_serve.server.run.reports import Reports
 from turnout_serve.server.run.roster import Roster
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.run.task_book import TaskBook
-from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 
 LONGEST = 600.0
@@ -32,7 +30,7 @@ class Surveys:
 
     Args:
         setting: setting of the run.
-        store: store of the messages.
+        read: function that returns the body of a message, by its task and its digest.
         roster: tells which clients are present.
         book: the open tasks of clients.
         budget: noise, and the privacy budget.
@@ -49,7 +47,7 @@ class Surveys:
     def __init__(
         self,
         setting: RunSetting,
-        store: Store,
+        read: Callable[[int, str], bytes],
         roster: Roster,
         book: TaskBook,
         budget: PrivacyBudget,
@@ -57,8 +55,7 @@ class Surveys:
         record: Callable[[ClosedSurvey], None],
     ) -> None:
         self._setting, self._roster, self._book, self._budget = setting, roster, book, budget
-        self._publish, self._record = publish, record
-        self._read = Reports(setting, store).body
+        self._publish, self._record, self._read = publish, record, read
         self._first_step: dict[int, int] = {}  # the version before the first step of each client
         self.open: dict[int, OpenSurvey] = {}
         self.number, self._next = 0, FIRST_TASK

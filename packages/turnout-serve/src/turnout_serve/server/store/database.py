@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import sqlalchemy as sa
@@ -154,14 +155,15 @@ class Claim:
             self._number = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == _CLAIM)).scalar_one()
 
     def hold(self) -> None:
-        """Verify the advisory lock, and take it again if its connection was lost.
+        """Take the advisory lock again if its connection was lost.
+
+        The database may not have noticed that, and have the lock taken for hours to come. So a commit goes on without it, and
+        `verify` tells whether another server has the journal.
 
         Raises:
             StoreUnavailable: if the database cannot be reached now.
-            StoreLost: if another server holds the lock.
         """
-        if not self._lock():
-            raise StoreLost("another server has locked this database: stop one of the two")
+        self._lock()
 
     def verify(self, connection: sa.Connection) -> None:
         """Raise in a transaction if another server has claimed the journal since.
@@ -192,12 +194,12 @@ class Claim:
             self.close()
             self._connection = None
         try:
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            taken = bool(connection.execute(_LOCK).scalar())
+            with ExitStack() as opened:
+                connection = opened.enter_context(self._engine.connect())
+                taken = bool(connection.execution_options(isolation_level="AUTOCOMMIT").execute(_LOCK).scalar())
+                if taken:
+                    self._connection = connection
+                    opened.pop_all()
         except exc.DBAPIError as error:
             raise StoreUnavailable(f"the database cannot be used now: {first_line(error)}") from error
-        if taken:
-            self._connection = connection
-        else:
-            connection.close()
         return taken

@@ -156,8 +156,9 @@ class Objects(Files):
 
     def release(self, digests: Iterable[str]) -> None:
         """Delete the copies of reports that later steps do not read."""
-        for digest in digests:
-            self.report(digest).unlink(missing_ok=True)
+        with suppress(OSError):  # a later start deletes what cannot be deleted now
+            for digest in digests:
+                self.report(digest).unlink(missing_ok=True)
 
     def _fetched(self, digest: str) -> Path:
         """Return the path of a report, after copying it from the store if the folder has none."""
