@@ -19,7 +19,7 @@ from turnout_serve.client.computer import Computer
 from turnout_serve.client.worker import Worker
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.wire.assignment import Assignment
-from turnout_serve.wire.format import WireError, decode, encode, model_tensors
+from turnout_serve.wire.format import WireError, decode, encode, model_tensors, size_limit
 
 from .test_hostile import put, task_of, waiting
 from .world import DATA, LOCAL
@@ -57,7 +57,7 @@ def test_report_body_contains_the_code(world, guard):
     assert set(sizes) == {sizes[0]}
     names = int.from_bytes(next(deployed.host.store.files.reports.iterdir()).read_bytes()[:8], "little")
     assert 0 < sizes[0] - names <= counted + 8
-    assert sizes[0] < deployed.setting.reports["train"].size_limit < sizes[0] + 4096
+    assert sizes[0] < size_limit(deployed.setting.reports["train"].manifest) < sizes[0] + 4096
     model = next(deployed.host.store.files.models.iterdir()).stat().st_size
     element = 2 if isinstance(guard, BFloat16) else 4
     assert model < 2 * element * len(deployed.setting.initial) + 1024

@@ -28,7 +28,7 @@ from turnout_serve.server.journal.trace import write_trace
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
 from turnout_serve.server.run.served_experiment import ServedExperiment
-from turnout_serve.wire.format import digest, encode, repr_digest
+from turnout_serve.wire.format import digest, encode, repr_digest, size_limit
 
 from .test_crashes import free_port
 
@@ -229,7 +229,10 @@ def test_report_in_chunks_is_taken(folder, chunk, announces):
         taken = http.put(path, content=pieces(body), headers=headers)
         assert (taken.status_code, taken.json()) == (201, {"state": "taken"})
         assert made.driver.roster.refused == {}
-        large, task = bytes(expected.size_limit + 1), http.post("/v1/checkin", json={"wait": 5}).json()["task"]["task"]
+        large, task = (
+            bytes(size_limit(expected.manifest) + 1),
+            http.post("/v1/checkin", json={"wait": 5}).json()["task"]["task"],
+        )
         refused = http.put(f"/v1/tasks/{task}/report", content=pieces(large), headers=headers)
         assert (refused.status_code, made.driver.roster.refused[0]) == (413, (1, refused.json()["reason"]))
 

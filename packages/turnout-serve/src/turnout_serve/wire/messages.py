@@ -15,7 +15,7 @@ from turnout.engine.objective import Objective
 from turnout.protocol.counts import CountLimits
 from turnout.protocol.secure.masks import check_public
 from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
-from turnout_serve.wire.format import Manifest, WireError, decode, encode, is_finite, length, manifest, size_limit
+from turnout_serve.wire.format import Manifest, WireError, decode, encode, is_finite, length, manifest
 
 _CODE = "code."
 _MOST_FIGURE = 1e12  # of a loss or another figure of a client
@@ -103,11 +103,6 @@ class ReportFormat:
     takes_nan: bool = False
     max_norm: float | None = None
     counts: CountLimits = field(default_factory=CountLimits)
-
-    @property
-    def size_limit(self) -> int:
-        """Maximum size in bytes."""
-        return size_limit(self.manifest)
 
     def read(self, body: bytes | Path, client: int, version: int, repeat: int = 0, *, checked: bool = False) -> Report:
         """Decode and check a report.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.base.phases import Form, Shapes
 from turnout.core.types import State
 from turnout_serve.wire.assignment import Assignment
-from turnout_serve.wire.format import NAMES, Manifest, Spec, decode, size_limit
+from turnout_serve.wire.format import NAMES, Manifest, Spec, decode
 
 
 class PhaseFormat:
@@ -20,11 +20,6 @@ class PhaseFormat:
 
     def __init__(self, form: Form) -> None:
         self.manifest: Manifest = {name: Spec(NAMES[dtype], shape) for name, (dtype, shape) in form.items()}
-
-    @property
-    def size_limit(self) -> int:
-        """Maximum size in bytes."""
-        return size_limit(self.manifest)
 
     def read(self, body: bytes) -> State:
         """Return the tensors of a message.

@@ -17,7 +17,7 @@ from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
 from turnout.protocol.counts import MAX_COUNT, needed_count
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.edge import read_object
-from turnout_serve.wire.format import NAMES, Manifest, Spec, WireError, decode, encode, is_finite, size_limit
+from turnout_serve.wire.format import NAMES, Manifest, Spec, WireError, decode, encode, is_finite
 
 LARGEST = 1e100
 """Maximum of a sum other than a number of examples, with which squares of sums over all clients do not overflow."""
@@ -55,11 +55,6 @@ class SumsFormat:
     def of_query(cls, question: Question, widths: Mapping[str, int], noised: bool = False) -> SumsFormat:
         """Return the format of the answers to a query; see `Question.shapes`."""
         return cls(manifest_of(question.shapes(widths)), noised=noised)
-
-    @property
-    def size_limit(self) -> int:
-        """Maximum size in bytes."""
-        return size_limit(self.manifest)
 
     def read(self, body: bytes, *, checked: bool = False) -> dict[str, Any]:
         """Decode and check an answer; return its sums as plain values.

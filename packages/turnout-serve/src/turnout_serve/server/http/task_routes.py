@@ -21,7 +21,7 @@ from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import bodies
 from turnout_serve.wire.assignment import Assignment
-from turnout_serve.wire.format import LARGE, WireError
+from turnout_serve.wire.format import LARGE, WireError, size_limit
 from turnout_serve.wire.messages import ReportFormat
 from turnout_serve.wire.phases import PhaseFormat
 from turnout_serve.wire.surveys import SumsFormat
@@ -117,7 +117,7 @@ class TaskRoutes:
     async def _taken(self, request: Request, client: int, assignment: Assignment, digest: str) -> Response:
         """Receive and check a report on an open task, and return the answer once it is in the journal."""
         task, expected = assignment.task, self._service.driver.setting.expected(assignment)
-        async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
+        async with self._uploads.received(request, client, task, digest, size_limit(expected.manifest)) as file:
             try:
                 sizes = await check(expected, file, client, assignment, self._large, self._service.usual)
                 if (files := self._service.store.files).takes_uploads:
@@ -136,7 +136,7 @@ def links_of(service: Service, client: int, task: int) -> dict[str, Any]:
     files, assignment = service.store.files, service.driver.tasks.get(client, task)
     if not files.takes_uploads or assignment is None:
         return {}
-    limit = service.driver.setting.expected(assignment).size_limit
+    limit = size_limit(service.driver.setting.expected(assignment).manifest)
     links = files.links(client, assignment.model, assignment.size, limit)
     return {"store": links} if links else {}
 

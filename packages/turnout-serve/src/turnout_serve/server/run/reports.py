@@ -18,7 +18,7 @@ from turnout_serve.server.run.blame import Unusable, is_of_the_machine
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.files import ReportLost
 from turnout_serve.server.store.store import Store
-from turnout_serve.wire.format import LARGE
+from turnout_serve.wire.format import LARGE, size_limit
 
 
 class Reports:
@@ -93,7 +93,7 @@ class Reports:
             # The vectors of large reports are files that are mapped into memory, unless they are decoded. A step sums a few
             # columns of all of them at a time. So neither the reports nor the sum, which has a wider type than the model, is
             # ever in memory as a whole, and the sum is the same whatever the number of columns.
-            mapped = expected.coding is None and expected.size_limit >= LARGE
+            mapped = expected.coding is None and size_limit(expected.manifest) >= LARGE
             reports = StreamingSum(server.algorithm, server.state, server.federation, deferred=mapped)
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
