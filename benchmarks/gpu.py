@@ -53,7 +53,7 @@ CALLS: Mapping[str, tuple[float, Mapping[str, float]]] = {
     "causes": (540, {"plan": 30, "cell": 60, "tests": 150, "constants": 40, "profile": 180, "W4": 90, "W2": 60, "W3": 60}),
     "figures": (240, {
         "fedau_table_1": 60, "cifar10_iid": 80, "irregular": 60, "W2 cohort 25 jax": 30, "W2 cohort 1000 jax": 30,
-        "W3 cohort 25 jax": 30, "W3 cohort 1000 jax": 30, "synchronizations": 60,
+        "planned_ahead": 40, "W3 cohort 25 jax": 30, "W3 cohort 1000 jax": 30, "synchronizations": 60,
     }),
 }  # fmt: skip
 """Selections of measurements for short use of a machine: seconds in all, and by name, the most important first."""
@@ -78,7 +78,15 @@ def measurements(device: str, quick: bool, num_devices: int, only_figures: bool 
     """
     own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
     python = sys.executable
-    for name in (*gpu_causes.CAUSES, "irregular", "cifar10_iid", "fedau_table_1", "lockstep", "synchronizations"):
+    for name in (
+        *gpu_causes.CAUSES,
+        "irregular",
+        "cifar10_iid",
+        "fedau_table_1",
+        "lockstep",
+        "planned_ahead",
+        "synchronizations",
+    ):
         yield Measurement(name, (python, *own, name))
     for workload in WORKLOADS[:1] if quick else WORKLOADS:
         yield Measurement(workload, (python, *own, workload))
@@ -314,6 +322,29 @@ def lockstep(device: str, quick: bool) -> dict[str, Any]:
     return figures
 
 
+def planned_ahead(device: str, quick: bool) -> dict[str, Any]:
+    """Return the milliseconds per round with and without plans of the next round while the device computes, in turns."""
+    from turnout.cli.settings import Settings
+    from turnout.simulation import Simulation
+    from turnout.workbench.speed.workloads import WORKLOADS as ALL
+
+    figures, number = {}, 2 if quick else 20
+    for name, cohort in (("W2", 25), ("W3", 25), ("W2", 1000), ("W3", 1000)):
+        clients, cohort = (10, 3) if quick else (max(100, cohort), cohort)
+        workload = replace(ALL[name], num_clients=clients, num_examples=60, cohort_size=cohort)
+        run = Settings.of({"device": device, "rounds": 10**6}, workload.settings).experiment(workload.data())
+        simulation = Simulation(run)
+        plan_ahead, seconds = simulation.plan_ahead, {"ahead": list[float](), "in turn": list[float]()}
+        for round in range(6 * number):
+            way = ("ahead", "in turn")[round // number % 2]
+            simulation.plan_ahead = plan_ahead if way == "ahead" else None
+            took = _seconds_of_round(simulation, torch.device(device))
+            if round >= 2 * number:  # at first, steps are traced
+                seconds[way].append(took)
+        figures |= {f"{name} cohort {cohort} {way} ms": 1e3 * sorted(all_of)[number] for way, all_of in seconds.items()}
+    return figures
+
+
 def synchronizations(device: str, quick: bool) -> dict[str, Any]:
     """Count how often the host waits for the GPU in a round of each workload, once steps are traced.
 
@@ -369,7 +400,7 @@ def _seconds_of_round(simulation: Any, device: torch.device) -> float:
 OWN: Mapping[str, Callable[[str, bool], Any]] = {
     **{
         each.__name__: each
-        for each in (tests, irregular, cifar10_iid, fedau_table_1, lockstep, rounds, synchronizations)
+        for each in (tests, irregular, cifar10_iid, fedau_table_1, lockstep, planned_ahead, rounds, synchronizations)
     },
     **{name: partial(workload, name) for name in WORKLOADS},
     **gpu_causes.CAUSES,

@@ -38,6 +38,7 @@ def test_all_workloads_peers_and_processes_are_measured():
         *gpu.WORKLOADS,
         "cifar10_iid",
         "lockstep",
+        "planned_ahead",
         "synchronizations",
         "W4 cohort 1000 jax",
         "two processes",
