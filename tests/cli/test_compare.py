@@ -177,6 +177,14 @@ def test_missing_report_packages_do_not_fail_the_comparison(
         ),
         (("fedau", "to_accuracy=high"), "to_accuracy: got 'high', needed a share of the examples"),
         (("fedau", "--jobs", "0"), "jobs: got 0, needed a whole number >= 1"),
+        (
+            ("fedau", "output_dir=runs/a"),
+            "unknown setting 'output_dir': it is no part of an experiment: write --folder runs/a on",
+        ),
+        (
+            ("fedau", "checkpoint_every=10"),
+            "unknown setting 'checkpoint_every': it is no part of an experiment: write --checkpoint-every 10",
+        ),
         (("fedau", "num_rounds=3"), "unknown setting 'num_rounds': did you mean rounds=3?"),
         (("fedau", "learning_rate=0.1"), "unknown setting 'learning_rate': did you mean local.lr=0.1?"),
         (("fedau", "local.learning_rate=0.1"), "unknown option 'local.learning_rate' of Sgd: did you mean 'lr'?"),

@@ -42,6 +42,9 @@ OF_SPLIT = without(options_of(Source.split), ("partition",))
 OF_DECLARED = options_of(declared)
 """Options of the section ``data`` that declare the shape of the data, which a server then does not load."""
 
+_OF_COMMANDS = ("folder", "jobs", "threads", "checkpoint_every")
+"""Options of commands that are no settings."""
+
 _FLAGS = ("algorithm", "data", "model", "availability", "pace")
 
 
@@ -86,7 +89,9 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
 
 
 def _meant(key: str, value: Any) -> str:
-    """Suggest a replacement for an unknown setting: the same option with its section, or the nearest key."""
+    """Suggest a replacement for an unknown setting: a flag, the same option with its section, or the nearest key."""
+    if (flag := our_name(key)) in _OF_COMMANDS:
+        return f"it is no part of an experiment: write --{flag.replace('_', '-')} {written(value)} on the command line"
     places = meant_by(key, written(value))
     return f"did you mean {places}?" if places else nearest(key, KEYS)
 

@@ -29,7 +29,7 @@ _OTHERS = {
     "test_fraction": ("test_size", "test_ratio"), "client": ("client_id", "client_column"), "label": ("target", "labels"),
     "progress": ("verbose", "progress_bar"), "seeds": ("num_seeds", "n_seeds", "repeats"),
     "seed": ("random_seed", "random_state"),
-    "algorithm": ("strategy",),
+    "algorithm": ("strategy",), "folder": ("output", "output_dir", "out_dir", "save_dir", "log_dir", "results_dir"),
 }  # fmt: skip
 """Names of Flower, PFLlib, pfl-research, scikit-learn and others, by ours."""
 
