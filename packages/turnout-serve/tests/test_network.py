@@ -234,6 +234,11 @@ def test_report_in_chunks_is_taken(folder, chunk, announces):
             http.post("/v1/checkin", json={"wait": 5}).json()["task"]["task"],
         )
         refused = http.put(f"/v1/tasks/{task}/report", content=pieces(large), headers=headers)
+        if announces:  # another length than that of its body, which is malformed
+            assert (refused.status_code, made.driver.roster.refused) == (400, {})
+            refused = http.put(
+                f"/v1/tasks/{task}/report", content=pieces(large), headers={"repr-digest": repr_digest(digest(large))}
+            )
         assert (refused.status_code, made.driver.roster.refused[0]) == (413, (1, refused.json()["reason"]))
 
 
