@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load, load_file
+from sqlalchemy import event
 from tests.laws.recipes import RECIPES
 
 import turnout as to
@@ -46,7 +48,7 @@ from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.format import encode
 
 from .test_hostile import put, task_of, waiting
-from .world import DATA, LOCAL
+from .world import DATA, LOCAL, Host
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
 
@@ -323,6 +325,68 @@ def test_full_disk_drops_no_task(world, monkeypatch, undisturbed, task_deadline)
     assert torch.equal(deployed.host.driver.params, undisturbed)
 
 
+class ReadOnly:
+    """A folder that is mounted read-only at its n-th write, until the server has waited three times."""
+
+    def __init__(self, folder, at, monkeypatch):
+        self.folder, self.left, self.failed, self.waited = str(folder), at, set(), 0
+        for module, name in ((os, "replace"), (os, "unlink"), (os, "mkdir"), (os, "rmdir"), (os, "link"), (os, "open")):
+            monkeypatch.setattr(module, name, self.around(name, getattr(module, name)))
+        monkeypatch.setattr(io, "open", self.around("io.open", io.open))
+        monkeypatch.setattr(files, "encode_file", self.around("model", files.encode_file))
+        monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", self.wait)
+
+    def wait(self, _):
+        self.waited += 1
+
+    def writes(self, name, arguments):
+        if name == "os.open" or name == "open":
+            return arguments[1] & (os.O_WRONLY | os.O_RDWR)
+        return name != "io.open" or set(str(arguments[1:2])) & set("wax+")
+
+    def around(self, name, function):
+        def called(*arguments, **options):
+            if any(str(each).startswith(self.folder) for each in arguments) and self.writes(name, arguments):
+                self.left -= 1
+                if self.is_mounted:
+                    self.failed.add(name)
+                    raise OSError(errno.EROFS, "Read-only file system", str(arguments[0]))
+            return function(*arguments, **options)
+
+        return called
+
+    @property
+    def is_mounted(self):
+        return self.left <= 0 and self.waited < 3
+
+    def connected(self, connection, *_):
+        connection.execute(f"PRAGMA query_only = {int(self.is_mounted)}")
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
+def test_folder_mounted_read_only_and_back_loses_nothing(world, monkeypatch, undisturbed, at):
+    """In the middle of a run, at any of its writes: uploads, reports, models, checkpoints, exports and the database."""
+    deployed = world(RUN, checkpoint_every=0.0, keep_reports=1)
+    disk, writer = ReadOnly(deployed.folder, at, monkeypatch), deployed.host.service.writer
+    event.listen(deployed.host.store.engine, "checkout", disk.connected)
+    monkeypatch.setattr(writer, "flush", patient(writer))
+    token = {"authorization": f"Bearer {deployed.homes[0].state.token}"}
+    for _ in range(20):
+        deployed.round()
+        deployed.host.send("GET", "/v1/model", b"", token)
+        if disk.is_mounted and not writer._queue:  # nothing is left that the journal waits for
+            disk.waited = 3
+    assert disk.failed
+    assert deployed.host.driver.over is not None
+    assert (writer.failure, writer.healthy) == (None, True)
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert deployed.host.driver.ledger.dropped == {}
+    monkeypatch.undo()
+    writer.checkpoint()
+    assert writer.checkpoints.error is None
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
 def test_server_waits_for_a_database_on_a_full_disk(folder):
     """Reports are accepted once SQLite can write again, each once."""
     store = Store(folder)
@@ -447,6 +511,36 @@ def test_lost_connection_leaves_the_journal_to_its_server(folder, monkeypatch):
     assert (locked, len(list(store.entries()))) == ([True, True], 1)
     for each in (store, second):
         each.close()
+
+
+def test_second_machine_takes_a_run_over(world, monkeypatch, undisturbed):
+    """Two servers on one folder, where locks do not reach the other machine: the first one ends and saves nothing."""
+    opened = Store.__init__
+
+    def claiming(self, *arguments, **options):
+        opened(self, *arguments, **options)
+        self.claim()
+
+    monkeypatch.setattr(Store, "__init__", claiming)
+    deployed = world(RUN)
+    deployed.round()
+    first = deployed.host
+    deployed.host = Host(deployed.setting, deployed.folder, deployed.clock, **deployed.options)
+    deployed.round()
+    deployed.host.service.writer.checkpoint()
+    saved = checkpoint.facts(deployed.folder)["journal"]
+    with pytest.raises(StoreLost, match="another server has taken over this journal"):
+        first.service.writer.checkpoint()
+    first.service.writer.put(Event("fail", 0, 0))
+    first.service.writer.run()
+    assert isinstance(first.service.writer.failure, StoreLost)
+    first.service.writer.stop()
+    first.close()
+    assert checkpoint.facts(deployed.folder)["journal"] == saved
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    deployed.host.service.writer.checkpoint()
+    assert replay(deployed.setting, deployed.folder).same is True
 
 
 def answer_lost(monkeypatch, at):

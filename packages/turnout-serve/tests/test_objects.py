@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -195,6 +196,22 @@ def announce(deployed, client, task, body, **headers):
     """Say that a report is in the store."""
     size = str(len(body))
     return put(deployed, client, task, b"", digest(body), **{"upload-length": size, "upload-offset": size, **headers})
+
+
+def test_copies_on_a_read_only_disk_are_left_there(world, remote, monkeypatch):
+    """They only take space: the entry whose step has used them is applied."""
+    deployed = hostile(world)[0]
+    files = deployed.host.store.files
+    files.report("0" * 64).write_bytes(b"copy")
+
+    def read_only(path, missing_ok=False):
+        raise OSError(30, "Read-only file system", str(path))
+
+    with monkeypatch.context() as mounted:
+        mounted.setattr(Path, "unlink", read_only)
+        files.release(["0" * 64])
+    files.release(["0" * 64])
+    assert not files.report("0" * 64).exists()
 
 
 def test_upload_that_is_too_large_ends_the_task(world, remote):

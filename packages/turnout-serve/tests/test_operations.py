@@ -28,12 +28,13 @@ from turnout.population.availability import Everyone
 from turnout.population.behavior import Opting
 from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
+from turnout_serve.server.http.gate import RateLimit
 from turnout_serve.server.http.uvicorn_server import PlainUvicorn
 from turnout_serve.server.journal import checkpoints
 from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.replay import replay
-from turnout_serve.server.leases import Leases
+from turnout_serve.server.leases import Leases, RunClock
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
 from turnout_serve.server.run import setting as settings_of
@@ -46,7 +47,7 @@ from turnout_serve.wire.administrator import JOURNAL_FILE
 from turnout_serve.wire.privacy import excess, visible
 
 from .test_crashes import free_port
-from .test_failures import patient
+from .test_failures import at_work, patient
 from .world import LOCAL, Home, World
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
@@ -87,6 +88,25 @@ def test_jumping_clocks_have_no_effect(world, monkeypatch):
     assert min(walls) == 0.0
     assert times == sorted(times)
     assert deployed.host.driver.version == 4
+
+
+def test_clock_that_jumps_changes_no_limit_and_no_age(world, monkeypatch):
+    """Forward by a day, back by an hour: requests are limited as before, and the list says how long a client is away."""
+    deployed, wall = world(RUN, leases=Leases(heartbeat=10.0, grace=5.0, task_deadline=60.0)), [1e9]
+    limit, begun = RateLimit(0.001, 1.0), RunClock()
+    monkeypatch.setattr(time, "time", lambda: wall[0])
+    task, token = at_work(deployed).host.driver.task_of(0), {"authorization": f"Bearer {deployed.homes[0].state.token}"}
+    for jump in (86_400.0, -3600.0, -90_000.0, 86_400.0):
+        wall[0] += jump
+        deployed.host.send("POST", f"/v1/tasks/{task.task}/heartbeat", b"{}", token)
+        wall[0] += jump
+        deployed.clock.now += 5.0
+        deployed.host.pump()
+        assert deployed.host.driver.task_of(0) is task
+        assert deployed.host.administer("GET", "clients").table()["clients"][0]["seen"] == 5.0
+        limit.wait("a peer")
+        assert limit.wait("a peer") > 900.0
+        assert 0.0 <= begun() < 60.0
 
 
 def test_client_returns_after_a_month(world):

@@ -6,7 +6,6 @@ Reads are answered at once. Every change of state is an event in the queue of a 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -48,7 +47,7 @@ class Service:
         writer: writes and applies the events of requests.
         timeouts: leases, deadlines and timers.
         enrollment: tokens and one-time codes.
-        seen: time of each client's last request to this process, in seconds since 1970.
+        seen: time of each client's last request to this process, in seconds of the server.
         certificates: subject of the certificate that each client showed last to this process.
         usual: bounds of reports that follow from the last ones; None where the operator has set a fixed one, or none.
     """
@@ -88,7 +87,7 @@ class Service:
         client = self.enrollment.client_of(token)
         if client is not None:
             self._check_ban(client)
-            self.seen[client] = time.time()
+            self.seen[client] = self.clock()
         return client
 
     def known(self, token: str) -> dict[str, Any]:

@@ -45,23 +45,25 @@ class Administration:
         """List clients, a thousand at a time."""
         service = self._service
         behind = min(first + MOST_CLIENTS, service.num_clients)
-        codes, now = service.enrollment.used_codes(), time.time()
-        rows = [{**self._row(client, now), "code": codes.get(client)} for client in range(first, behind)]
+        codes = service.enrollment.used_codes()
+        rows = [{**self._row(client), "code": codes.get(client)} for client in range(first, behind)]
         following = behind if behind < service.num_clients else None
         return JSONResponse({"clients": rows, "next": following, "version": service.writer.figures.version})
 
-    def _row(self, client: int, now: float) -> dict[str, Any]:
+    def _row(self, client: int) -> dict[str, Any]:
         """Return the row of a client."""
         service, roster = self._service, self._service.driver.roster
         refused, why = roster.refused.get(client, (0, ""))
         reports, steps = service.writer.figures.reports_of(client), service.writer.figures.version
-        seen = max(roster.seen.get(client, 0.0), service.seen.get(client, 0.0))
+        ages = [time.time() - roster.seen[client]] if client in roster.seen else []
+        if client in service.seen:  # by a clock that nobody sets
+            ages = [service.clock() - service.seen[client]]
         return {
             "client": client,
             "name": roster.names.get(client, ""),
             "state": standing(service.driver, client),
             "reason": roster.bans.get(client),
-            "seen": round(max(0.0, now - seen), 1) if seen else None,
+            "seen": round(max(0.0, *ages), 1) if ages else None,
             "reports": reports,
             "participation": reports / steps if steps else 0.0,
             "unusable": service.writer.figures.unusable.get(client, 0),
