@@ -11,6 +11,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +47,7 @@ def _documentation(text: str) -> Iterator[ast.Expr]:
             yield node
 
 
+@cache
 def of_distributions() -> dict[str, int]:
     """Return the number of code lines of each distribution."""
     return {
