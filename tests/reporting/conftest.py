@@ -55,7 +55,7 @@ def run(algorithm="fedau", seed=0, rounds=60, num_clients=30, every=5, clients=T
         "rounds": rounds,
         "seed": seed,
     }
-    return RunRecord(algorithm, seed, history, config, rates=p if rates else None)
+    return RunRecord(algorithm, seed, history, config)
 
 
 def runs(seeds=3, algorithms=tuple(ALGORITHMS), **options):

@@ -162,7 +162,8 @@ def test_raster_shows_participation():
     np.testing.assert_array_equal(left.images[0].get_array(), [[1, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
     assert left.get_ylabel() == "3 clients, by rate"
     assert right.get_xlabel() == "rate (%)"
-    known = participation_raster(RunRecord("a", 0, history, rates=np.array([0.9, 0.1, 0.5])))
+    history.set_clients(num_examples=[5, 5, 5], known_rate=[0.9, 0.1, 0.5])
+    known = participation_raster(RunRecord("a", 0, history))
     np.testing.assert_array_equal(panels(known)[0].images[0].get_array(), [[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 0]])
     assert panels(known)[1].lines[0].get_xdata().tolist() == [90, 50, 10]
 
@@ -189,7 +190,8 @@ def test_raster_of_a_million_clients_shows_two_hundred():
     history, rng = History(), np.random.default_rng(0)
     for r in range(1, 51):
         history.record(round=r, participants=rng.integers(0, 10**6, 100))
-    left, _ = panels(participation_raster(RunRecord("a", 0, history, rates=rng.random(10**6))))
+    history.set_clients(known_rate=rng.random(10**6))
+    left, _ = panels(participation_raster(RunRecord("a", 0, history)))
     assert left.images[0].get_array().shape == (200, 50)
     assert left.get_ylabel() == "200 of 1,000,000\nclients, by rate"
 

@@ -4,7 +4,6 @@ import csv as csv_format
 import io
 import math
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -195,5 +194,3 @@ def test_invalid_records_are_refused(make_run):
         by_algorithm([make_run(), make_run()])
     with pytest.raises(ConfigurationError, match="algorithm: got '_hidden', needed a name of printable characters"):
         RunRecord("_hidden", 0, History())
-    with pytest.raises(ConfigurationError, match=r"rates: got \(3,\), needed one rate for each client, shape \(30,\)"):
-        RunRecord("a", 0, make_run().history, rates=np.ones(3))

@@ -151,7 +151,7 @@ def participation_raster(record: RunRecord, color: str = style.PALETTE[0]) -> Fi
     if not len(participation):
         raise DataError("no participants were recorded")
     when, who = participation["round"].to_numpy(), participation["client"].to_numpy()
-    number = max(len(record.history.clients), 0 if rates is None else len(rates), int(who.max()) + 1)
+    number = max(len(record.history.clients), int(who.max()) + 1)
     realized = np.bincount(who, minlength=number) / len(record.history)
     order = np.argsort(-(realized if rates is None else np.nan_to_num(rates)), kind="stable")
     shown = order[evenly(number, MOST_CLIENTS)]
@@ -179,7 +179,7 @@ def participation_raster(record: RunRecord, color: str = style.PALETTE[0]) -> Fi
 def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
     """Return 1/p_n and the weight of clients for which both are known and positive, ``[2, n]``."""
     rates, weights = record.known_rates, record.history.client_column("weight")
-    if rates is None or len(rates) != len(weights):
+    if rates is None:
         return np.empty((2, 0))
     known = (rates > 0) & (weights > 0) & np.isfinite(weights)
     return np.stack([1 / rates[known], weights[known]])

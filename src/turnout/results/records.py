@@ -21,27 +21,21 @@ class RunRecord:
         seed: seed of the run.
         history: the recorded tables.
         config: the configuration as plain values.
-        rates: known participation rates ``[N]``; None for those in the table of clients.
 
     Raises:
-        ConfigurationError: if a name is not printable or does not begin with a letter or digit, or rates have another
-            length than the clients.
+        ConfigurationError: if a name is not printable or does not begin with a letter or digit.
     """
 
     algorithm: str
     seed: int
     history: History
     config: dict[str, Any] = field(default_factory=dict)
-    rates: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         # Figures cannot contain control characters.
         if not (self.algorithm[:1].isalnum() and self.algorithm.isprintable()):
             needed = "a name of printable characters that starts with a letter or a digit"
             raise refuse("algorithm", given=self.algorithm, needed=needed)
-        clients = len(self.history.clients)
-        if self.rates is not None and clients and np.shape(self.rates) != (clients,):
-            raise refuse("rates", given=np.shape(self.rates), needed=f"one rate for each client, shape ({clients},)")
 
     def __repr__(self) -> str:
         return f"RunRecord({self.algorithm!r}, seed {self.seed}, {counted(self.history.last_round, 'round')})"
@@ -49,7 +43,7 @@ class RunRecord:
     @property
     def known_rates(self) -> np.ndarray | None:
         """Known participation rates ``[N]``, NaN where unknown; None if all are unknown."""
-        rates = self.history.client_column("known_rate") if self.rates is None else np.asarray(self.rates, np.float64)
+        rates = self.history.client_column("known_rate")
         return None if np.isnan(rates).all() else rates
 
 
