@@ -177,31 +177,23 @@ class Evaluations:
             form, total, least = facts.pop("form"), facts.pop("total", None), facts.pop("least", 1.0)
             if last is None or facts["version"] <= last:
                 with contents.restoring(path, "its sums"):
-                    answers = _answers(table, form) if total is None else _of_total(table, form, total, least)
+                    clients, seen = table["client"].to_numpy(), table["seen"].to_numpy().astype(bool)
+                    if total is None:
+                        answers = ClientSums(clients, seen, _sums(table), form)
+                    else:
+                        sums = {name: np.array(value, dtype=np.float64) for name, value in total.items()}
+                        answers = TotalSums(clients, seen, sums, form, least)
                     evaluations.add(int(path.stem), facts, answers)
                     answers.by_client()
         return evaluations
 
 
-def _of_total(table: pa.Table, form: Mapping[str, Any], total: Mapping[str, Any], least: float) -> TotalSums:
-    """Return the sums over all clients that `Evaluations.save` wrote."""
-    sums = {name: np.array(value, dtype=np.float64) for name, value in total.items()}
-    clients, seen = table["client"].to_numpy(), table["seen"].to_numpy().astype(bool)
-    return TotalSums(clients, seen, sums, form, least)
-
-
-def _answers(table: pa.Table, form: Mapping[str, Any]) -> ClientSums:
+def _sums(table: pa.Table) -> dict[str, np.ndarray]:
     """Return the sums of each client that `Evaluations.save` wrote."""
-    sums: dict[str, Any] = {}
-    for name in table.column_names[2:]:
-        prefix, _, column = name.rpartition(".")
-        values = table[name].to_numpy()
-        if prefix in ("group_examples", "group_score") and column.isdigit():
-            sums.setdefault(prefix, {})[int(column)] = values
-        else:
-            sums[name] = values
-    sums = {
-        name: np.stack([values[i] for i in sorted(values)], axis=1) if isinstance(values, dict) else values
-        for name, values in sums.items()
-    }
-    return ClientSums(table["client"].to_numpy(), table["seen"].to_numpy().astype(bool), sums, form)
+    sums = {name: table[name].to_numpy() for name in table.column_names[2:]}
+    for name in ("group_examples", "group_score"):
+        columns = [column for column in sums if re.fullmatch(rf"{name}\.\d+", column)]
+        if columns:
+            columns.sort(key=lambda column: int(column.rpartition(".")[2]))
+            sums[name] = np.stack([sums.pop(column) for column in columns], axis=1)
+    return sums
