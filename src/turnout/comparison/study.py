@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -28,6 +29,7 @@ Space = Mapping[str, Range | Sequence[Any]]
 """The range or the values of each axis."""
 
 
+@dataclass(eq=False)
 class Study:
     """Propose trials and record their results, starting from those in the folder.
 
@@ -48,43 +50,36 @@ class Study:
         CheckpointError: if the folder holds another study, or its file cannot be used, which methods also raise.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        space: Space,
-        measure: Measure,
-        seeds: Sequence[int],
-        *,
-        sampler: str = "tpe",
-        sampler_seed: int = 0,
-        trials_at_once: int = 4,
-    ) -> None:
+    folder: Path
+    space: Space
+    measure: Measure
+    seeds: Sequence[int]
+    _: KW_ONLY
+    sampler: str = "tpe"
+    sampler_seed: int = 0
+    trials_at_once: int = 4
+
+    def __post_init__(self) -> None:
         optuna = imported("optuna", "a search", ".[search]")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         from sqlalchemy import URL  # which Optuna brings
 
-        known_name("sampler", sampler, get_args(Sampler))
-        count("sampler_seed", sampler_seed, least=0)
-        count("trials_at_once", trials_at_once)
-        self.folder, self.space, self.measure, self.seeds = folder, space, measure, list(seeds)
-        self._sampler, self._seed = sampler, sampler_seed
-        self._trials_at_once = trials_at_once
-        self._worst = math.inf if measure.less_is_better else -math.inf
-        self._axes = {axis: _distribution(among) for axis, among in space.items()}
+        known_name("sampler", self.sampler, get_args(Sampler))
+        count("sampler_seed", self.sampler_seed, least=0)
+        count("trials_at_once", self.trials_at_once)
+        self._worst = math.inf if self.measure.less_is_better else -math.inf
+        self._axes = {axis: _distribution(among) for axis, among in self.space.items()}
         # Another worker may be creating it, too.
-        with lock.locked(folder, patience=lock.PATIENCE), self._stored():
+        with lock.locked(self.folder, patience=lock.PATIENCE), self._stored():
             self._study = optuna.create_study(
-                storage=str(URL.create("sqlite", database=str((folder / FILE).resolve()))),
+                storage=str(URL.create("sqlite", database=str((self.folder / FILE).resolve()))),
                 study_name="turnout",
-                direction="minimize" if measure.less_is_better else "maximize",
+                direction="minimize" if self.measure.less_is_better else "maximize",
                 load_if_exists=True,
             )
-            self._check_same(
-                {
-                    "grid": _written(space), "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
-                    "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
-                },
-            )  # fmt: skip
+            options = {"grid": _written(self.space), "metric": str(self.measure), "seeds": list(self.seeds)}
+            options |= {name: getattr(self, name) for name in ("sampler", "sampler_seed", "trials_at_once")}
+            self._check_same(options)
 
     @contextmanager
     def _stored(self) -> Iterator[None]:
@@ -124,9 +119,9 @@ class Study:
         with self._stored():
             known = self._study.get_trials(deepcopy=False)
             waiting = any(not trial.state.is_finished() for trial in known)
-            end = -(-len(known) // self._trials_at_once) * self._trials_at_once
+            end = -(-len(known) // self.trials_at_once) * self.trials_at_once
             if not waiting and end == len(known):
-                end += self._trials_at_once
+                end += self.trials_at_once
             for number in range(len(known), min(end, num_trials)):
                 self._study.add_trial(self._drawn(number))
         return self._points(finished=False)
@@ -181,8 +176,8 @@ class Study:
         """Return a new sampler for one trial, so that a study that is killed loses no state of it."""
         import optuna
 
-        kind = optuna.samplers.RandomSampler if self._sampler == "random" else optuna.samplers.TPESampler
-        return kind(seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
+        kind = optuna.samplers.RandomSampler if self.sampler == "random" else optuna.samplers.TPESampler
+        return kind(seed=int(np.random.SeedSequence([self.sampler_seed, number]).generate_state(1)[0]))
 
     def _point(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Convert the parameters of an Optuna trial to values of the axes."""

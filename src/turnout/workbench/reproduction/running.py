@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from turnout.cli import layers, user_code
@@ -207,9 +207,7 @@ def show_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> N
 
 def declarations_table(folder: Path | None) -> Table:
     """Return a table of the declarations in a folder; None is that of a clone, or of the installed package."""
-    table = Table(box=SIMPLE_HEAD)
-    for column in ("name", "description", "data"):
-        table.add_column(column, no_wrap=column == "name")
+    table = Table(Column("name", no_wrap=True), "description", "data", box=SIMPLE_HEAD)
     entries = {entry.name: entry for entry in inventory()}
     for name in known(folder):
         reproduction = load(name, folder)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from turnout.results.formats import csv_of
@@ -79,9 +79,8 @@ def rich_table(outcome: Outcome) -> TextTable:
 
 def rich_findings(findings: Sequence[Finding]) -> Table:
     """Return the findings for a terminal."""
-    table = Table(box=SIMPLE_HEAD)
-    for title in ("claim", "where", "finding", "seeds", "p"):
-        table.add_column(title, no_wrap=title in ("finding", "p"))
+    finding, p = Column("finding", no_wrap=True), Column("p", no_wrap=True)
+    table = Table("claim", "where", finding, "seeds", p, box=SIMPLE_HEAD)
     before = ""
     for finding in findings:
         claim = finding.claim if finding.claim != before else ""
