@@ -31,6 +31,25 @@ def test_only_common_seeds_are_compared():
     assert gap({0: 0.5, 1: 0.6}, {1: 0.6, 2: 0.7}) is None
 
 
+def test_equal_differences_of_two_seeds_have_no_p_value():
+    """As of accuracies on few examples, which are often equal."""
+    two = gap({0: 0.6, 1: 0.7}, {0: 0.5, 1: 0.6})
+    assert two is not None
+    assert (round(two.mean, 12), math.isnan(two.p)) == (0.1, True)
+    three = gap({0: 0.6, 1: 0.7, 2: 0.8}, {0: 0.5, 1: 0.6, 2: 0.7})
+    assert three is not None
+    assert three.p < 1e-9
+
+
+def test_differences_of_rounding_are_none():
+    found = gap(dict.fromkeys(range(3), 0.1 + 0.2), dict.fromkeys(range(3), 0.3))
+    assert found is not None
+    assert (found.mean, math.isnan(found.p)) == (0.0, True)
+    diverged = gap({0: math.inf, 1: 1.0}, {0: 1.0, 1: 2.0})
+    assert diverged is not None
+    assert diverged.mean == math.inf
+
+
 def record(algorithm, seed, **values):
     history = History()
     history.record(round=1, **values)

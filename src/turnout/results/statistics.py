@@ -38,12 +38,17 @@ def margin(std: float, number: int) -> float:
     return quantile(0.95, number - 1) * std / math.sqrt(number)
 
 
+_ROUNDING = 1e-14
+"""Relative differences that are those of rounding."""
+
+
 @dataclass(frozen=True)
 class Gap(Measured):
     """The mean difference from another algorithm over paired seeds.
 
     Attributes:
-        p: p-value of a two-sided paired t-test; NaN if all differences are zero or one is NaN.
+        p: p-value of a two-sided paired t-test; NaN if all differences are zero or one is NaN, or if there are two, which are
+            equal.
         num: number of pairs.
     """
 
@@ -63,10 +68,13 @@ def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | No
     seeds = sorted(values.keys() & reference.keys())
     if len(seeds) < 2:
         return None
-    differences = np.array([values[seed] - reference[seed] for seed in seeds])
+    mine = np.array([values[seed] for seed in seeds])
     with np.errstate(invalid="ignore"):
+        differences = mine - [reference[seed] for seed in seeds]
+        differences[np.abs(differences) < _ROUNDING * np.abs(mine)] = 0.0
         mean, std = float(differences.mean()), float(differences.std(ddof=1))
-    if not math.isfinite(mean) or (not mean and not std):
+    are_equal = std <= _ROUNDING * abs(mean)
+    if not math.isfinite(mean) or (are_equal and (not mean or len(seeds) < 3)):
         return Gap(mean, std, margin(std, len(seeds)), math.nan, len(seeds))
     t = abs(mean) / std * math.sqrt(len(seeds)) if std else math.inf
     return Gap(mean, std, margin(std, len(seeds)), p_value(t, len(seeds) - 1), len(seeds))
