@@ -198,13 +198,14 @@ def announce(deployed, client, task, body, **headers):
     return put(deployed, client, task, b"", digest(body), **{"upload-length": size, "upload-offset": size, **headers})
 
 
-def test_copies_on_a_read_only_disk_are_left_there(world, remote, monkeypatch):
+@pytest.mark.usefixtures("remote")
+def test_copies_on_a_read_only_disk_are_left_there(world, monkeypatch):
     """They only take space: the entry whose step has used them is applied."""
     deployed = hostile(world)[0]
     files = deployed.host.store.files
     files.report("0" * 64).write_bytes(b"copy")
 
-    def read_only(path, missing_ok=False):
+    def read_only(path, **_):
         raise OSError(30, "Read-only file system", str(path))
 
     with monkeypatch.context() as mounted:
