@@ -14,8 +14,8 @@ from turnout import Experiment, Population, fedau
 from turnout.core.checks import CheckpointError
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
-from turnout_serve.server.journal.chain import Chain, chained, first_link
-from turnout_serve.server.journal.entries import Entry
+from turnout_serve.server.journal.chain import Chain
+from turnout_serve.server.journal.entries import Entry, chained, first_link
 from turnout_serve.server.journal.replay import replay
 
 from .conftest import scratch
@@ -102,7 +102,7 @@ def rechained(folder):
         rows = database.execute("select * from journal order by number").fetchall()
         entries = [Entry(*row[:7], data=json.loads(row[7] or "{}")) for row in rows]
         database.execute("delete from links")
-        database.executemany("insert into links values (?, ?)", list(chained(first_link(run), entries)))
+        database.executemany("insert into links values (:number, :link)", chained(first_link(run), entries))
 
 
 def test_journal_that_was_chained_again_differs_from_its_checkpoint_and_from_the_printed_head(served, tmp_path):
@@ -172,7 +172,7 @@ def test_receipt_of_a_late_report_says_so(world):
 def test_chain_begins_where_this_version_begins():
     """Entries of an earlier version have no link; from the first one with a link on, none may be missing."""
     entries = [Entry(number, 0.0, 0.0, "join", 0) for number in range(1, 6)]
-    links = list(chained(first_link("r"), entries[2:]))
+    links = [(row["number"], row["link"]) for row in chained(first_link("r"), entries[2:])]
     chain = Chain("r", iter(links))
     for entry in entries:
         chain.verify(entry)

@@ -7,8 +7,8 @@ from turnout import Experiment, Population, fedau
 from turnout.core.checks import ConfigurationError
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
-from turnout_serve.server.journal.presence import Presence
 from turnout_serve.server.journal.replay import replay
+from turnout_serve.server.journal.timeouts import Presence
 from turnout_serve.server.leases import Leases
 
 from .world import LOCAL, Clock

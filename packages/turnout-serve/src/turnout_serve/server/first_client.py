@@ -16,10 +16,9 @@ from turnout.record import lock
 from turnout_serve.server.address import note_address, url_of
 from turnout_serve.server.enrollment import NEEDS_CODE, hashed
 from turnout_serve.server.http.app import ROUTES
-from turnout_serve.server.http.endpoints import Endpoints, later
+from turnout_serve.server.http.endpoints import Endpoints
 from turnout_serve.server.http.gate import Strangers
-from turnout_serve.server.http.requests import body_of
-from turnout_serve.server.http.routes import Route
+from turnout_serve.server.http.routes import Sender
 from turnout_serve.server.http.status import as_fields
 from turnout_serve.server.http.uvicorn_server import PlainUvicorn
 from turnout_serve.server.options import Options
@@ -62,7 +61,8 @@ class FirstClient(Endpoints):
         # The pace is for the status alone: clients get the fields of a server that has begun.
         described = {name: value for name, value in announcement.items() if name != "pace"}
         described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrollment}
-        super().__init__(ROUTES, described, options)
+        methods = {route.name: getattr(self, route.name, self.enroll) for route in ROUTES}
+        super().__init__(ROUTES, methods, self._admitted, described, options)
         self._store, self._trial = store, trial
         self._strangers = Strangers(options.rate, options.trusted, hashed(server_token(store.folder)))
         self._status = Status(
@@ -82,27 +82,25 @@ class FirstClient(Endpoints):
         """Return the status of a run that has not begun."""
         return self._status.model_copy(update={"answers": as_fields(self.counts)})
 
-    async def handle(self, route: Route, request: Request) -> Response:
-        """Answer routes that need no run; for all others, ask to try again later."""
-        if route.sender == "operator" and not self._options.public_status:
+    def _admitted(self, sender: Sender, request: Request) -> dict[str, Any]:
+        """Admit the sender of a request of a route that needs no run; ask all others to try again later."""
+        if sender == "operator" and not self._options.public_status:
             self._strangers.administrator(request)
-            return await getattr(self, route.name)()
-        self._strangers.count(request)
-        if route.sender == "newcomer":
-            self._strangers.token(request)
-            return await self.enroll(await body_of(request, Enroll, self._options.limits.body_seconds))
-        if route.sender not in ("anyone", "operator"):
-            return later("this server waits for the first client")
-        return await getattr(self, route.name)()
+        else:
+            self._strangers.count(request)
+        if sender in ("client", "administrator"):
+            raise Refused(503, "this server waits for the first client")
+        return {"token": self._strangers.token(request)} if sender == "newcomer" else {}
 
-    async def enroll(self, body: Enroll) -> Response:
+    async def enroll(self, request: Request, token: str, body: Enroll) -> Response:
         """Record the shape of the first client, and compare later ones with it."""
+        del request, token
         if self._options.enrollment == "codes":
             unused = body.code is not None and self._store.codes().get(hashed(body.code), -1) is None
             if not unused:
                 raise Refused(403, NEEDS_CODE)
         if body.data is None:
-            return later("this server waits for a client that reports the shape of its data")
+            raise Refused(503, "this server waits for a client that reports the shape of its data")
         async with self._lock:
             if self.shape is None:
                 self.shape = await asyncio.to_thread(self._recorded, body.data)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from turnout_serve.server.http.administration import Administration
 from turnout_serve.server.http.client_routes import ClientRoutes
 from turnout_serve.server.http.downloads import ModelRoutes
 from turnout_serve.server.http.endpoints import Endpoints
 from turnout_serve.server.http.gate import Gate
 from turnout_serve.server.http.join_page import JoinPage
-from turnout_serve.server.http.routes import Route, routes_of
+from turnout_serve.server.http.routes import routes_of
 from turnout_serve.server.http.status import status
 from turnout_serve.server.http.task_routes import TaskRoutes
 from turnout_serve.server.options import Options
@@ -48,10 +45,8 @@ class Http(Endpoints):
         self._tasks = TaskRoutes(service, options.limits)
         owners = [self, self._clients, ModelRoutes(service), self._tasks, Administration(service)]
         owners += [JoinPage()] if options.page else []
-        self._handlers = {
-            route.name: getattr(owner, route.name) for owner in owners for route in routes_of(type(owner))
-        }
-        super().__init__(routes_of(*map(type, owners)), announcement, options)
+        methods = {route.name: getattr(owner, route.name) for owner in owners for route in routes_of(type(owner))}
+        super().__init__(routes_of(*map(type, owners)), methods, self._gate.admit, announcement, options)
         service.writer.notify = self._wake
 
     def release(self) -> None:
@@ -61,23 +56,6 @@ class Http(Endpoints):
     def figures(self) -> Status:
         """Return the status of the run."""
         return status(self._service, len(self._clients.waiting), self.counts)
-
-    async def handle(self, route: Route, request: Request) -> Response:
-        """Admit the sender of a request, and return the answer."""
-        sender: dict[str, Any] = {}
-        match route.sender:
-            case "anyone":
-                self._gate.strangers.count(request)
-            case "newcomer":
-                self._gate.strangers.count(request)
-                sender["token"] = self._gate.strangers.token(request)
-            case "client":
-                sender["client"] = self._gate.client(request)
-            case "operator" if self._options.public_status:
-                self._gate.strangers.count(request)
-            case "administrator" | "operator":
-                self._gate.strangers.administrator(request, self._service.known)
-        return await self.call(route, request, self._handlers[route.name], **sender)
 
     def _wake(self, clients: Iterable[int]) -> None:
         """Answer the long polls of clients; all of them if the run is over. Any thread may call this."""

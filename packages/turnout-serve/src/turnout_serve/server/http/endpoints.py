@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from turnout_serve.server.http.limits import Peers, network_of
 from turnout_serve.server.http.openapi import document
 from turnout_serve.server.http.requests import body_of, number_in_path, query_number
-from turnout_serve.server.http.routes import Route, route
+from turnout_serve.server.http.routes import Route, Sender, route
 from turnout_serve.server.http.status import metrics, page
 from turnout_serve.server.options import Options
 from turnout_serve.server.store.database import StoreUnavailable
@@ -31,6 +31,7 @@ from turnout_serve.wire.status import Status
 log = logging.getLogger("turnout.http")
 
 Answered = TypeVar("Answered")
+Method = Callable[..., Awaitable[Response]]
 
 _PATIENCE = 30.0  # seconds that an event may take to be written
 
@@ -49,6 +50,8 @@ class Endpoints(ABC):
 
     Args:
         routes: those that are answered.
+        methods: the method that answers each route, by its name.
+        admit: admits the sender of a request, or refuses it; returns what the method is told of it.
         announcement: description of the run for clients before they enroll, as plain values.
         options: options of the server.
 
@@ -56,8 +59,16 @@ class Endpoints(ABC):
         counts: answers so far by HTTP status.
     """
 
-    def __init__(self, routes: tuple[Route, ...], announcement: dict[str, Any], options: Options) -> None:
-        self._routes, self._announcement, self._options = routes, announcement, options
+    def __init__(
+        self,
+        routes: tuple[Route, ...],
+        methods: Mapping[str, Method],
+        admit: Callable[[Sender, Request], dict[str, Any]],
+        announcement: dict[str, Any],
+        options: Options,
+    ) -> None:
+        self._routes, self._methods, self._admit = routes, methods, admit
+        self._announcement, self._options = announcement, options
         self._in_flight = Peers(options.limits)
         self.counts: dict[int, int] = {}
 
@@ -70,30 +81,24 @@ class Endpoints(ABC):
     def figures(self) -> Status:
         """Return the status of the run."""
 
-    @abstractmethod
-    async def handle(self, route: Route, request: Request) -> Response:
-        """Return the answer to a request of a route."""
-
     def app(self) -> routing.Router:
         """Return the ASGI application: a router without middleware, which would hold memory for each of 10,000 long polls."""
         endpoints = [routing.Route(route.path, _Endpoint(self, route)) for route in self._routes]
         return routing.Router(endpoints, redirect_slashes=False, default=_nothing)
 
-    async def call(
-        self, route: Route, request: Request, method: Callable[..., Awaitable[Response]], **sender: Any
-    ) -> Response:
-        """Call the method that answers a route with the values of its parameters."""
-        values = {"request": request, **sender}
+    async def call(self, route: Route, request: Request) -> Response:
+        """Admit the sender of a request, and call the method that answers its route with the values of its parameters."""
+        values = {"request": request, **self._admit(route.sender, request)}
         values |= {name: query_number(request, name) for name in route.query}
         values |= {name: number_in_path(request, name) for name in route.parameters if name != "digest"}
         values |= {name: request.path_params[name] for name in route.parameters if name == "digest"}
         if route.takes_json:
             values["body"] = await body_of(request, route.body, self._options.limits.body_seconds)
-        return await method(**{name: values[name] for name in route.takes})
+        return await self._methods[route.name](**{name: values[name] for name in route.takes})
 
     async def answer(self, route: Route, request: Request) -> Response:
         """Return the answer to a request of a route, also if it is an error, and count it."""
-        response = await respond(self.handle(route, request), route.name)
+        response = await respond(self.call(route, request), route.name)
         # Some proxies keep even errors for minutes: a model that was not there yet would stay missing.
         response.headers.setdefault("cache-control", "no-store")
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
@@ -186,16 +191,11 @@ def answer(verdict: Verdict) -> Response:
     headers = {}
     if verdict.status == 429:
         headers["retry-after"] = str(min(3600, int(verdict.body["seconds"]) + 1))
+    if verdict.status == 503:
+        headers["retry-after"] = "2"
     if verdict.status == 408:
         headers["connection"] = "close"  # the rest of a slow body is not read
     return JSONResponse(verdict.body, verdict.status, headers)
-
-
-def later(reason: str) -> Response:
-    """Return the response that asks the client to try again after two seconds."""
-    response = answer(Verdict(503, {"reason": reason}))
-    response.headers["retry-after"] = "2"
-    return response
 
 
 async def respond(answering: Awaitable[Response], name: str) -> Response:
@@ -216,7 +216,7 @@ async def respond(answering: Awaitable[Response], name: str) -> Response:
         return answer(Verdict(426, {"reason": str(other)}))
     except (StoreUnavailable, OSError) as error:
         log.error("unavailable", extra={"reason": str(error)})
-        return later("the server is unavailable: try again later")
+        return answer(Verdict(503, {"reason": "the server is unavailable: try again later"}))
     except ClientDisconnect:
         return Response(status_code=400)
     except Exception:

@@ -15,6 +15,7 @@ from turnout_serve.server.http.handshake import CERTIFICATE
 from turnout_serve.server.http.limits import network_of
 from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.http.requests import header
+from turnout_serve.server.http.routes import Sender
 from turnout_serve.server.options import Options
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
@@ -134,9 +135,24 @@ class Gate:
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
         self.strangers = Strangers(options.rate, options.trusted, administrator)
-        self._service, self._trusted = service, options.trusted
+        self._service, self._trusted, self._public_status = service, options.trusted, options.public_status
         hourly, rate = options.enrollments_per_address, options.rate
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
+
+    def admit(self, sender: Sender, request: Request) -> dict[str, Any]:
+        """Admit the sender of a request; return what the method of its route is told of it.
+
+        Raises:
+            Refused: if it has not the token for that, or sends too many requests.
+        """
+        match sender:
+            case "client":
+                return {"client": self.client(request)}
+            case "administrator" | "operator" if sender == "administrator" or not self._public_status:
+                self.strangers.administrator(request, self._service.known)
+                return {}
+        self.strangers.count(request)
+        return {"token": self.strangers.token(request)} if sender == "newcomer" else {}
 
     def client(self, request: Request) -> int:
         """Return the client that sends a request.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -88,6 +90,25 @@ class Entry:
     def row(self) -> dict[str, Any]:
         """Return the row of the journal."""
         return {**vars(self), "data": json.dumps(self.data) if self.data else None}
+
+    def link(self, before: str) -> str:
+        """Return the link of the entry: the SHA-256 of the link before it and of its fields, with the digest of a report.
+
+        >>> Entry(1, 0.5, 0.0, "enrol", 0, None, "ab", {"name": "north"}).link(first_link("r"))[:16]
+        '7ef02b9d2e52e772'
+        """
+        content = json.dumps([before, *vars(self).values()], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def first_link(run: str) -> str:
+    """Return the link before the first entry of a run."""
+    return hashlib.sha256(f"turnout journal {run}".encode()).hexdigest()
+
+
+def chained(before: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return the rows of the links of entries that follow the link before."""
+    return [{"number": entry.number, "link": (before := entry.link(before))} for entry in entries]
 
 
 @dataclass(frozen=True)

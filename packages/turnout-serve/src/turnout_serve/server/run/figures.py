@@ -10,7 +10,6 @@ import numpy as np
 
 from turnout.protocol.published import Published
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.run.ledger import Ledger
 
 DECILES = np.arange(11) / 10
 """Levels of the quantiles of a distribution: its minimum, nine deciles and its maximum."""
@@ -26,12 +25,16 @@ class Figures(NamedTuple):
         unusable: number of each client's reports that could not be used.
         contributions: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it.
         counted: the version up to which contributions are counted, which may be an earlier one with many clients.
+        recorded: the fields of the status that change with a step or an answer, not with every report.
+        at: the steps and answers that they cover.
     """
 
     status: dict[str, Any]
     unusable: dict[int, int]
     contributions: dict[str, np.ndarray]
     counted: int
+    recorded: dict[str, Any]
+    at: tuple[Any, ...]
 
     @property
     def version(self) -> int:
@@ -51,7 +54,9 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         driver: the run.
         previous: an earlier snapshot, whose figures of clients are used again until they are due.
     """
-    ledger = driver.ledger
+    ledger, surveys = driver.ledger, driver.surveys
+    at = driver.version, driver.rounds, driver.run is None, driver.budget.charged, surveys.number, len(surveys.open)
+    recorded = _recorded(driver) if previous is None or previous.at != at else previous.recorded
     contributions, counted, heard = (
         ({}, 0, {}) if previous is None else (previous.contributions, previous.counted, previous.status["heard"])
     )
@@ -64,13 +69,12 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         "at_work": len(driver.tasks.clients()),
         "journal": driver.applied,
         "barred": {str(client): reason for client, reason in driver.barred.items()},
-        "privacy": _finite_privacy(driver.budget.spent()),
         "heard": heard,
         "last_step": ledger.begun if ledger is not None and driver.version else None,
+        "dropped": {} if ledger is None else dict(ledger.dropped),
+        **recorded,
     }
-    none = {"dropped": {}, "curves": {}, "evaluation": None, "sums": None, "unusual": None}
-    status |= none if ledger is None else _recorded(ledger)
-    return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted)
+    return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted, recorded, at)
 
 
 def _state(driver: Driver) -> str:
@@ -81,12 +85,13 @@ def _state(driver: Driver) -> str:
     return "waiting for clients" if run is None or run.is_held else "training"
 
 
-def _recorded(ledger: Ledger) -> dict[str, Any]:
-    """Return the fields of the status that follow from the tables of a run."""
-    evaluation = _finite_evaluation(ledger.evaluation)
-    curves = ledger.curves.thinned()
-    figures = {"dropped": dict(ledger.dropped), "curves": curves, "evaluation": evaluation}
-    return figures | {"sums": ledger.sums, "unusual": ledger.unusual}
+def _recorded(driver: Driver) -> dict[str, Any]:
+    """Return the fields of the status that follow from the tables of a run, and from what it has spent."""
+    figures: dict[str, Any] = {"privacy": _finite_privacy(driver.budget.spent())}
+    if (ledger := driver.ledger) is not None:
+        figures |= {"curves": ledger.curves.thinned(), "evaluation": _finite_evaluation(ledger.evaluation)}
+        figures |= {"sums": ledger.sums, "unusual": ledger.unusual}
+    return figures
 
 
 def contributions_of(driver: Driver) -> dict[str, np.ndarray]:

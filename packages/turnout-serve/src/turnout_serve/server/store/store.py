@@ -15,8 +15,7 @@ from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.protocol.survey import FIRST_TASK
-from turnout_serve.server.journal.chain import chained, first_link
-from turnout_serve.server.journal.entries import Entry, tabulate
+from turnout_serve.server.journal.entries import Entry, chained, first_link, tabulate
 from turnout_serve.server.store.database import (
     CLIENTS,
     CODES,
@@ -171,8 +170,7 @@ class Store:
         """Write the links of entries behind that of the entry before."""
         query = sa.select(LINKS.c.link).where(LINKS.c.number == entries[0].number - 1)
         before = connection.execute(query).scalar() or first_link(self._run)
-        links = [{"number": number, "link": value} for number, value in chained(before, entries)]
-        connection.execute(LINKS.insert(), links)
+        connection.execute(LINKS.insert(), chained(before, entries))
 
     def links(self, after: int = 0) -> Iterator[tuple[int, str]]:
         """Yield the number and the link of each entry after a number that has a link, a thousand at a time in memory."""
