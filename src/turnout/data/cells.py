@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.data.csv_tables import Codes
 from turnout.data.missing import with_nulls
-from turnout.data.reading import Codes, check_zones, checked_table, read_table_file
+from turnout.data.reading import check_zones, checked_table, read_table_file
 
 _DAY = 86_400_000_000  # microseconds
 

@@ -15,7 +15,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name, shown
 from turnout.data.cells import numbers, read_columns, texts
-from turnout.data.reading import Codes
+from turnout.data.csv_tables import Codes
 
 FILE = "preprocessing.json"
 """The name of the file beside an exported model."""

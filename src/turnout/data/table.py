@@ -12,25 +12,21 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turnout.core.checks import ConfigurationError, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, known_name, refuse
 from turnout.core.other_names import explains_arguments
 from turnout.data.cells import numbers, read_table
 from turnout.data.client_ids import number_clients
 from turnout.data.columns import Columns
+from turnout.data.csv_tables import Codes
 from turnout.data.directory import declare
 from turnout.data.labels import Task, declared_classes, labels_of, named
 from turnout.data.missing import MISSING, Missing, without_missing
 from turnout.data.names import Names, note, note_classes
-from turnout.data.preparation import PreparedColumn
-from turnout.data.reading import Codes
 from turnout.data.source import SOURCES, Source
+from turnout.data.table_columns import Categories, input_columns, specified_columns
 from turnout.data.transformer import Transform, Transformed, is_transform
 
 declare("table", elsewhere="a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN")
-
-
-Categories = Sequence[str] | Mapping[str, Sequence[str]]
-"""Names of columns of categories, or their values by name of the column."""
 
 
 @SOURCES.register
@@ -141,7 +137,7 @@ def from_table(
     codes: Codes = dict.fromkeys(categories, "category") | ({} if task == "regression" else {label: "label"})
     parts = [read_table(part, client, codes) for part in tables]
     others = [column for column in (label, client, weight) if column is not None]
-    columns = _inputs(parts, others, features, tuple(categories))
+    columns = input_columns(parts, others, features, tuple(categories))
     parts = without_missing(parts, others, columns, missing, transform is not None)
     classes = tuple(classes) or (declared_classes(table, label) if task != "regression" else ())
     parts = [named(part, of, label) if classes else part for part, of in zip(parts, tables, strict=True)]
@@ -151,7 +147,7 @@ def from_table(
         raise refuse("num_classes", given=num_classes, needed=needed, instead="Write classes=(...) if there are others")
     described = {"label": label, "classes": None if names is None else tuple(names)}
     if transform is None:
-        specified = _specified(columns, categories, mean or {}, std or {})
+        specified = specified_columns(columns, categories, mean or {}, std or {})
         prepare: Columns | Transformed = Columns.of(parts, specified, **described, scale=scale, fills=missing == "fill")
     else:
         prepare = Transformed.of(parts, columns, targets, transform, **described)
@@ -172,58 +168,6 @@ def from_table(
         **_splits(parts, values),
         **_clients(parts, client),
     )
-
-
-def _specified(
-    columns: Sequence[str], categories: Categories, mean: Mapping[str, float], std: Mapping[str, float]
-) -> list[PreparedColumn]:
-    """Return the columns of inputs with the declared categories, means and standard deviations.
-
-    Raises:
-        ConfigurationError: if means and deviations are not those of the same columns of numbers.
-    """
-    if mean.keys() != std.keys():
-        raise ConfigurationError(
-            f"mean and std: got those of {sorted(mean)} and {sorted(std)}, needed both for the same columns"
-        )
-    for name in mean:
-        known_name("column of inputs", name, [column for column in columns if column not in categories])
-        positive(f"std[{name!r}]", std[name])
-    declared = categories if isinstance(categories, Mapping) else dict.fromkeys(categories, ())
-    return [
-        PreparedColumn(name, "category", tuple(map(str, declared[name])))
-        if name in declared
-        else PreparedColumn(name, mean=mean.get(name), std=std.get(name))
-        for name in columns
-    ]
-
-
-def _inputs(
-    parts: Sequence[pa.Table], others: Sequence[str], features: Sequence[str], categories: Sequence[str]
-) -> list[str]:
-    """Return the names of the columns of inputs.
-
-    Raises:
-        ConfigurationError: if a column is missing, there are no columns, or categories are not inputs.
-    """
-    columns = list(features) or [name for name in parts[0].column_names if name not in others]
-    if not features and (unnamed := [name for name in columns if not name.strip() or name == "Unnamed: 0"]):
-        raise ConfigurationError(
-            f"features: the table has a column {unnamed[0]!r}, such as the row numbers that pandas writes, which would be an "
-            "input: write features=(...), or the file by to_csv(index=False)"
-        )
-    for column in (*others, *columns, *categories):
-        for part in parts:
-            known_name("column", column, part.column_names)
-    if others[0] in columns:
-        raise ConfigurationError(f"features: {others[0]!r} is the label, which a model would copy: leave it out")
-    if not columns:
-        raise ConfigurationError(
-            f"features: a table of {' and '.join(map(repr, others))} alone has no inputs, needed one column more"
-        )
-    if apart := [name for name in categories if name not in columns]:
-        raise ConfigurationError(f"categories: {apart[0]!r} is none of the inputs ({', '.join(columns)})")
-    return columns
 
 
 def _clients(parts: Sequence[pa.Table], client: str | None) -> dict[str, Any]:
