@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from turnout.comparison.update import Listener, Update
-from turnout.reporting.progress import MINUTE, Display, Terminal, cell
+from turnout.reporting.progress import MINUTE, Terminal, cell
 
 
 @contextmanager
@@ -79,7 +79,7 @@ class _Lines(_Runs):
 class _Bars(_Runs):
     """Draw a bar for all runs, and one for each run in progress; messages of failures stay."""
 
-    def __init__(self, drawing: Display, total: int) -> None:
+    def __init__(self, drawing: Terminal, total: int) -> None:
         super().__init__(total)
         self.drawing = drawing
         self.draw()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -35,18 +35,6 @@ _DURING_A_RUN = tuple(
     f"{split}_{figure}" for figure in (*HEADLINES, "loss") for split in ("validation", "test", "train")
 )
 """Columns for notes during a run: with validation examples, the test examples are for the result alone."""
-
-
-class Display(Protocol):
-    """A display of progress bars."""
-
-    def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
-        """Replace the bars; `last` ends the display."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Write a permanent line."""
-        ...
 
 
 class Terminal:
@@ -187,7 +175,7 @@ class Progress(Callback):
 
     def __init__(self, console: Console | None = None) -> None:
         self._console, self._notes = console or Console(stderr=True), Notes()
-        self._display: Display | None = None
+        self._display: Terminal | Lines | None = None
         self._bar: Bar = ("rounds", 0, 0, "")
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:

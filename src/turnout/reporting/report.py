@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING
 
 from turnout.core.checks import counted
 from turnout.record.schema import ANSWERED, HEADLINES, less_is_better
+from turnout.reporting import drawings
 from turnout.reporting.curves import styles
-from turnout.reporting.drawings import (
-    cost,
-    holdings,
-    influence,
-    of_classes,
-    of_clients,
-    of_labels,
-    requirements,
-    split_name,
-    training,
-)
-from turnout.reporting.drawings import gains as drawn_gains
 from turnout.reporting.page import render_page, write_page
 from turnout.reporting.settings import environment as environment_of
 from turnout.reporting.settings import settings
@@ -32,15 +21,7 @@ from turnout.results.influence import client_table
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, by_algorithm
 from turnout.results.significance import better, legend
-from turnout.results.table import (
-    Row,
-    appeal_cells,
-    by_labels,
-    cells,
-    comparison,
-    empty_rounds,
-    stopped,
-)
+from turnout.results.table import Row, appeal_cells, by_labels, cells, comparison, empty_rounds, stopped
 from turnout.results.target import accuracy_target
 
 if TYPE_CHECKING:
@@ -101,25 +82,25 @@ def write_report(
         notes=[*stopped(rows), *empty_rounds(records)],
         bold=legend([GAP]).replace("bold: ", "A figure in bold is "),
         labels=cells(rows, by_labels(rows), interval=True),
-        by_labels=of_labels(records, rows),
+        by_labels=drawings.of_labels(records, rows),
         clients=cells(rows, CLIENTS, interval=True),
         classes=class_table(records),
-        class_drawings=of_classes(records),
+        class_drawings=drawings.of_classes(records),
         gains=gains(records),
-        gains_drawing=drawn_gains(records),
+        gains_drawing=drawings.gains(records),
         appeal=appeal_cells(rows),
-        requirements=requirements(records),
+        requirements=drawings.requirements(records),
         influence=cells(rows, INFLUENCE),
         influence_of_clients=client_table(records),
-        influence_drawing=influence(records),
+        influence_drawing=drawings.influence(records),
         communication=cells(rows, COMMUNICATION),
         target=target,
         reached=cells(rows, COST),
-        cost=cost(records, target),
-        split=split_name(records),
-        curves=training(records, rows),
-        client_drawings=of_clients(records, rows),
-        holdings=holdings(records, data),
+        cost=drawings.cost(records, target),
+        split=drawings.split_name(records),
+        curves=drawings.training(records, rows),
+        client_drawings=drawings.of_clients(records, rows),
+        holdings=drawings.holdings(records, data),
         settings=settings(records),
         tuning=tuning,
         environment=environment_of() if environment is None else environment,
