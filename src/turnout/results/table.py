@@ -13,17 +13,7 @@ from rich.console import Group
 from turnout.core.checks import counted
 from turnout.record.schema import HEADLINES
 from turnout.record.stopped import explain
-from turnout.results.column import (
-    APPEAL,
-    BY_LABELS,
-    COLUMNS,
-    COST,
-    GAP,
-    INFLUENCE,
-    RESULTS,
-    column_of,
-    is_metric,
-)
+from turnout.results.column import APPEAL, BY_LABELS, COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of, is_metric
 from turnout.results.influence import influence_figures
 from turnout.results.records import RunRecord, by_algorithm, client_split
 from turnout.results.row import Row

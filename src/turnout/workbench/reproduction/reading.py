@@ -112,8 +112,6 @@ def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
     return replace(drawing, declared=_reproduction(name, rest, Quantity.read))
 
 
-_NEEDED = ("title", "reference", "algorithms", "panels")
-_LISTS = ("algorithms", "panels", "measures")
 _AS_THEY_ARE = ("title", "reference", "about", "seeds")
 
 
@@ -121,8 +119,10 @@ def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Mea
     """Return the reproduction that a table declares."""
     keys = {part.name for part in fields(Reproduction)} | {"algorithms", "to_accuracy"}
     _known("the reproduction", table, keys - {"name"})
-    _complete(table)
     _check(_Declared, table)
+    for key in ("algorithms", "panels", "measures"):
+        if not table.get(key, True):
+            raise ConfigurationError(f"{key}: needed at least one")
     algorithms, measures = table["algorithms"], tuple(map(measure, table.get("measures", ["final test_accuracy"])))
     shared = {key: table[key] for key in ("to_accuracy",) if key in table}
     panels = {key: _panel(key, settings, shared, measures, algorithms) for key, settings in table["panels"].items()}
@@ -193,14 +193,6 @@ def _check(form: type[BaseModel], table: Any, within: str = "the declaration") -
         form.model_validate(table)
     except ValidationError as error:
         raise ConfigurationError(wrong_field(error, within)) from None
-
-
-def _complete(table: Mapping[str, Any]) -> None:
-    """Raise an error if a required key is missing or empty."""
-    if missing := [key for key in _NEEDED if key not in table]:
-        raise ConfigurationError(f"{missing[0]} is missing")
-    if empty := [key for key in _LISTS if not table.get(key, True)]:
-        raise ConfigurationError(f"{empty[0]}: needed at least one")
 
 
 def _panel(
