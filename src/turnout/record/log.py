@@ -241,9 +241,7 @@ def _next(path: Path, file: BinaryIO) -> Rounds | None:
         return None
     tables = file.read(length)
     if hashlib.sha256(tables).digest() != head[_LENGTH:]:
-        raise CheckpointError(
-            f"{path} is damaged (an entry does not have its digest): restore it from a copy, or run again"
-        )
+        raise contents.damaged(path, "an entry does not have its digest")
     try:
         source = pa.BufferReader(tables)
         entry = Rounds(*(read_stream(source) for _ in Rounds._fields))

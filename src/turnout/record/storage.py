@@ -126,9 +126,7 @@ def check(path: Path) -> None:
     """
     contents.check_regular(path)
     if path.exists() and not _matches(path):
-        raise CheckpointError(
-            f"{path} is damaged (its digest is not the one in {DIGESTS}): restore it from a copy, or run again"
-        )
+        raise contents.damaged(path, f"its digest is not the one in {DIGESTS}")
 
 
 def is_whole(path: Path) -> bool:
