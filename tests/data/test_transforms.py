@@ -2,6 +2,7 @@
 
 import colorsys
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
+import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.core.random import fold, stream, uniform
 from turnout.data import (
@@ -380,6 +382,25 @@ def test_two_equal_transforms_draw_different_numbers() -> None:
 def test_random_transforms_without_keys_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="RandomCrop in training needs a key for each sample, got None"):
         apply_transforms(cifar_augmentation(), images(2, side=32), None, training=True)
+
+
+@pytest.mark.parametrize("enlarging", [False, True])
+def test_transforms_that_change_their_inputs_are_refused(enlarging: bool) -> None:
+    """They would change the examples at each evaluation."""
+
+    class Halved(Transform):
+        random = False
+        enlarges = enlarging
+
+        def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+            return x.div_(2)
+
+    data = to.data.digits().split(to.partition.Iid(), num_clients=4)
+    run = to.Experiment(replace(data, transforms=(Halved(),)), to.models.Logistic(), rounds=1)
+    with pytest.raises(
+        ConfigurationError, match=r"Halved changes its inputs in place, and with them the examples: return a"
+    ):
+        run.run()
 
 
 def test_invalid_orders_are_refused() -> None:

@@ -188,6 +188,18 @@ def test_per_example_metric_is_averaged() -> None:
     assert figures == {"right": float((outputs.argmax(dim=1) == targets).double().mean())}
 
 
+@pytest.mark.parametrize("changes", ["outputs", "targets"])
+def test_metric_that_changes_what_it_receives_is_refused(changes: str) -> None:
+    def negative(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        {"outputs": outputs, "targets": targets}[changes].neg_()
+        return 0.0
+
+    with pytest.raises(
+        ConfigurationError, match="metric negative changes its outputs or targets in place, of which other"
+    ):
+        metrics.measured({"negative": negative, "f1": metrics.f1}, *examples(2))
+
+
 def test_metric_without_a_number_is_named() -> None:
     with pytest.raises(
         ConfigurationError, match=r"(?s)metric no_number: got .* needed a number for all examples together"

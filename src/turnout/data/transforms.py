@@ -183,13 +183,19 @@ def apply_transforms(
         training: apply random transforms.
 
     Raises:
-        ConfigurationError: if transforms in training are random and there are no keys.
+        ConfigurationError: if transforms in training are random and there are no keys, or one changes its inputs in place.
         DataError: if a transform does not support the shape of the inputs.
     """
     number = 0
     for transform in transforms:
         if not transform.random:
+            given, version = x, x._version
             x = transform.apply(x, None)
+            if given._version != version:
+                raise ConfigurationError(
+                    f"{type(transform).__name__} changes its inputs in place, and with them the examples: return a new "
+                    "tensor, such as x / 2 in place of x.div_(2)"
+                )
         elif training:
             if keys is None:
                 raise ConfigurationError(

@@ -223,9 +223,9 @@ def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: to
     """Compute metrics, by name.
 
     Raises:
-        ConfigurationError: if a metric fails, or does not return a number.
+        ConfigurationError: if a metric fails, changes what it receives, or does not return a number.
     """
-    figures = {}
+    figures, versions = {}, (outputs._version, targets._version)
     for name, function in functions.items():
         try:
             value = function(outputs, targets)
@@ -236,6 +236,11 @@ def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: to
                 f"metric {name} failed on outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} with: {error}; "
                 "write a function of logits and targets, tensors, that returns nan where it is undefined"
             ) from error
+        if (outputs._version, targets._version) != versions:
+            raise ConfigurationError(
+                f"metric {name} changes its outputs or targets in place, of which other figures are computed: write a "
+                "function that leaves them unchanged, such as -outputs in place of outputs.neg_()"
+            )
         try:
             by_example = isinstance(value, torch.Tensor) and value.shape == (len(targets),)
             figures[name] = float(value.double().mean() if by_example else value)  # type: ignore[union-attr]
