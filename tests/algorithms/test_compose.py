@@ -62,6 +62,12 @@ def test_pieces_fill_their_slots_in_any_order():
     }
 
 
+def test_step_size_of_the_server_is_that_of_its_plain_step():
+    assert compose(server_lr=0.5) == compose(ServerSgd(0.5))
+    with pytest.raises(ConfigurationError, match="ServerSgd and ServerSgd are both for the slot 'server'"):
+        compose(ServerSgd(), server_lr=0.5)
+
+
 def test_chains_keep_their_order():
     class Noise(Guard):
         def apply(self, report, task, memory, clients):

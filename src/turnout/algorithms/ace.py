@@ -12,7 +12,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
@@ -49,6 +48,5 @@ def ace(
     Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
     2511.19066).
     """
-    return compose(
-        local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="ace"
-    )
+    pieces = (local or Sgd(), DivideByClients(), Mifa())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="ace")

@@ -12,7 +12,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Aced
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
@@ -47,12 +46,5 @@ def aced(
     Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
     2511.19066).
     """
-    return compose(
-        local or Sgd(),
-        DivideByClients(),
-        Aced(tau),
-        ServerSgd(server_lr),
-        cohort_size=cohort_size,
-        also=also,
-        name="aced",
-    )
+    pieces = (local or Sgd(), DivideByClients(), Aced(tau))
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="aced")

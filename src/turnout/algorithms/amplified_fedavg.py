@@ -41,11 +41,5 @@ def amplified_fedavg(
 
     Reference: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS 2022.
     """
-    return compose(
-        local or Sgd(),
-        DivideByParticipants(),
-        Amplified(period, gamma),
-        cohort_size=cohort_size,
-        also=also,
-        name="amplified_fedavg",
-    )
+    pieces = (local or Sgd(), DivideByParticipants(), Amplified(period, gamma))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="amplified_fedavg")

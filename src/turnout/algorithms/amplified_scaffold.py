@@ -47,5 +47,5 @@ def amplified_scaffold(
     Reference: Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a new
     communication-efficient algorithm and analysis", NeurIPS 2024.
     """
-    pieces = (PeriodicScaffold(period), DivideByParticipants(), Amplified(period, gamma))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="amplified_scaffold")
+    pieces = (local or Sgd(), PeriodicScaffold(period), DivideByParticipants(), Amplified(period, gamma))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="amplified_scaffold")

@@ -9,7 +9,6 @@ from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.pair_steps import AdaptsEvery, MixtureSteps
 from turnout.pieces.personalization.pair_models import Mixture
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -47,7 +46,6 @@ def apfl(
 
     Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
     """
-    pieces = (MixtureSteps.of(local or Sgd(), adaptive=adaptive, adapts_every=adapts_every), Mixture(alpha))
-    return compose(
-        *pieces, DivideByParticipants(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="apfl"
-    )
+    steps = MixtureSteps.of(local or Sgd(), adaptive=adaptive, adapts_every=adapts_every)
+    pieces = (steps, Mixture(alpha), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="apfl")

@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
@@ -39,6 +38,5 @@ def average_all(
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024.
     """
-    return compose(
-        local or Sgd(), DivideByClients(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="average_all"
-    )
+    pieces = (local or Sgd(), DivideByClients())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="average_all")

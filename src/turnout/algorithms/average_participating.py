@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -39,11 +38,5 @@ def average_participating(
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024.
     """
-    return compose(
-        local or Sgd(),
-        DivideByParticipants(),
-        ServerSgd(server_lr),
-        cohort_size=cohort_size,
-        also=also,
-        name="average_participating",
-    )
+    pieces = (local or Sgd(), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="average_participating")

@@ -12,7 +12,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -48,5 +47,5 @@ def ca2fl(
     Reference: Wang et al., "Tackling the data heterogeneity in asynchronous federated learning with cached update
     calibration", ICLR 2024.
     """
-    pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="ca2fl")
+    pieces = (local or Sgd(), DivideByParticipants(), FedVarp())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="ca2fl")

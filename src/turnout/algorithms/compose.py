@@ -20,6 +20,7 @@ from turnout.base import (
 )
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, refuse, shown
+from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import WeightedSum
 from turnout.pieces.local import Sgd
 from turnout.pieces.selection import AllAvailable, Uniform
@@ -103,7 +104,13 @@ def _refuse_loss(old: Piece, new: str, name: str) -> None:
         )
 
 
-def compose(*pieces: Piece, cohort_size: Size = None, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:
+def compose(
+    *pieces: Piece,
+    server_lr: float | Schedule | None = None,
+    cohort_size: Size = None,
+    also: Sequence[Piece] = (),
+    name: str = "custom",
+) -> Algorithm:
     """Compose an algorithm from pieces.
 
     Each piece has a slot. Pieces of a chain (corrections of local training, guards, weightings) act in the given order.
@@ -121,6 +128,7 @@ def compose(*pieces: Piece, cohort_size: Size = None, also: Sequence[Piece] = ()
 
     Args:
         pieces: pieces that fill the slots.
+        server_lr: step size of the plain server step; None leaves the server optimizer to the pieces.
         cohort_size: number or share of the clients of a round, drawn uniformly without replacement, as `Uniform` takes them;
             None leaves the selection to the pieces.
         also: further pieces, as passed to a recipe. In a chain they act first. A selection, a normalizer, an
@@ -132,7 +140,8 @@ def compose(*pieces: Piece, cohort_size: Size = None, also: Sequence[Piece] = ()
     """
     _check_pieces(pieces, also, name)
     drawn = () if cohort_size is None else (Uniform(cohort_size),)
-    pieces = _in_place_of((*drawn, *pieces), also, name)
+    plain = () if server_lr is None else (ServerSgd(server_lr),)
+    pieces = _in_place_of((*drawn, *pieces, *plain), also, name)
     return Algorithm(
         name=name,
         selection=_only(Selection, pieces) or AllAvailable(),

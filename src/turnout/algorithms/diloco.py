@@ -53,6 +53,5 @@ def diloco(
     """
     weighting = (ByExamples(), DivideBySum()) if data_weighted else (DivideByParticipants(),)
     inner = local or AdamW(weight_decay=0.1, keep_state=True)
-    return compose(
-        inner, *weighting, ServerNesterov(server_lr, beta, every), cohort_size=cohort_size, also=also, name="diloco"
-    )
+    pieces = (inner, *weighting, ServerNesterov(server_lr, beta, every))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="diloco")

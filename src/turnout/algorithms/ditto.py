@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.ditto import Ditto
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -41,5 +40,5 @@ def ditto(
 
     Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
-    pieces = (Ditto(proximal), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="ditto")
+    pieces = (local or Sgd(), Ditto(proximal), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="ditto")

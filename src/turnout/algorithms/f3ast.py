@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LeastServed
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import BySmoothedRate, DivideByParticipants
 
 
@@ -49,4 +48,4 @@ def f3ast(
     time-varying communication constraints", IEEE JSTSP 2023.
     """
     pieces = (LeastServed(cohort_size, beta, shares), BySmoothedRate(beta, shares), DivideByParticipants())
-    return compose(local or Sgd(), *pieces, ServerSgd(server_lr), also=also, name="f3ast")
+    return compose(local or Sgd(), *pieces, server_lr=server_lr, also=also, name="f3ast")

@@ -39,7 +39,5 @@ def fedadagrad(
 
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
-    server = ServerAdagrad(server_lr, beta1, tau)
-    return compose(
-        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedadagrad"
-    )
+    pieces = (local or Sgd(), ByExamples(), DivideBySum(), ServerAdagrad(server_lr, beta1, tau))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedadagrad")

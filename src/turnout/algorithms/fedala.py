@@ -12,7 +12,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import AggregationSteps, Sgd, Solver
 from turnout.pieces.personalization.pair_models import AggregatedModel
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
@@ -52,5 +51,5 @@ def fedala(
     2212.01197).
     """
     steps = AggregationSteps.of(local or Sgd(), parameters=parameters, share=share, weight_lr=weight_lr)
-    pieces = (steps, AggregatedModel(), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedala")
+    pieces = (steps, AggregatedModel(), ByExamples(), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedala")

@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -44,5 +43,5 @@ def fedalt(
 
     Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """
-    pieces = (Personal(personal, alternate=share), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedalt")
+    pieces = (local or Sgd(), Personal(personal, alternate=share), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedalt")

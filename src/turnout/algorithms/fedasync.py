@@ -12,7 +12,6 @@ from turnout.core.checks import positive, refuse
 from turnout.pieces.aggregation import WeightedModels
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants
 from turnout.pieces.weighting.discount import Rule as Discount
 
@@ -67,5 +66,6 @@ def fedasync(
         raise refuse(
             "alpha", given=alpha, needed="a number > 0 and <= 1", instead="It is a share of the client's model"
         )
-    pieces = (ByStaleness(discount, exponent, base, slope, grace), DivideByParticipants(), WeightedModels())
-    return compose(local or Sgd(), *pieces, ServerSgd(alpha), cohort_size=cohort_size, also=also, name="fedasync")
+    discounts = ByStaleness(discount, exponent, base, slope, grace)
+    pieces = (local or Sgd(), discounts, DivideByParticipants(), WeightedModels())
+    return compose(*pieces, server_lr=alpha, cohort_size=cohort_size, also=also, name="fedasync")

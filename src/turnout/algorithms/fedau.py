@@ -12,7 +12,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.pieces.weighting.participation import Average
 
@@ -57,13 +56,5 @@ def fedau(
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024, section 5 and appendix C.
     """
-    weights = Participation(cutoff, average, rate, groups)
-    return compose(
-        local or Sgd(),
-        weights,
-        DivideByClients(),
-        ServerSgd(server_lr),
-        cohort_size=cohort_size,
-        also=also,
-        name="fedau",
-    )
+    pieces = (local or Sgd(), Participation(cutoff, average, rate, groups), DivideByClients())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedau")

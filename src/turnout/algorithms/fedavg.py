@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
@@ -38,12 +37,5 @@ def fedavg(
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS
     2017.
     """
-    return compose(
-        local or Sgd(),
-        ByExamples(),
-        DivideBySum(),
-        ServerSgd(server_lr),
-        cohort_size=cohort_size,
-        also=also,
-        name="fedavg",
-    )
+    pieces = (local or Sgd(), ByExamples(), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedavg")

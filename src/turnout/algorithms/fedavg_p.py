@@ -12,7 +12,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -51,6 +50,5 @@ def fedavg_p(
 
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
-    part = Personal(personal, lr_factor, outer_lr)
-    pieces = (part, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedavg_p")
+    pieces = (local or Sgd(), Personal(personal, lr_factor, outer_lr), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedavg_p")

@@ -41,7 +41,5 @@ def fedavgm(
     Reference: Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution for federated visual
     classification", 2019.
     """
-    server = ServerMomentum(server_lr, beta)
-    return compose(
-        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedavgm"
-    )
+    pieces = (local or Sgd(), ByExamples(), DivideBySum(), ServerMomentum(server_lr, beta))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedavgm")

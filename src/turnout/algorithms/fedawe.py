@@ -54,5 +54,5 @@ def fedawe(
     if max_norm is not None:
         positive("max_norm", max_norm)
     limit = None if max_norm is None else global_lr * max_norm
-    pieces = (Echo(global_lr), DivideByParticipants(), KeptModels(limit))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedawe")
+    pieces = (local or Sgd(), Echo(global_lr), DivideByParticipants(), KeptModels(limit))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedawe")

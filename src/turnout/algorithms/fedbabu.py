@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.frozen import Frozen, Tunes
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
@@ -44,5 +43,5 @@ def fedbabu(
     Reference: Oh, Kim and Yun, "FedBABU: towards enhanced representation for federated image classification", ICLR 2022
     (arXiv 2106.06042).
     """
-    pieces = (Frozen(personal, tunes=tunes), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedbabu")
+    pieces = (local or Sgd(), Frozen(personal, tunes=tunes), ByExamples(), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedbabu")

@@ -9,7 +9,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -45,5 +44,5 @@ def fedbn(
 
     Reference: Li et al., "FedBN: federated learning on non-IID features via local batch normalization", ICLR 2021.
     """
-    pieces = (Personal(personal), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedbn")
+    pieces = (local or Sgd(), Personal(personal), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedbn")

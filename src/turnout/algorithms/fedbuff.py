@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants, DivideBySum
 from turnout.pieces.weighting.discount import Rule as Discount
 
@@ -59,8 +58,6 @@ def fedbuff(
 
     Reference: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022.
     """
-    weights = ByStaleness(discount, exponent, base, slope, grace)
     divided = DivideBySum() if discount == "exponential" else DivideByParticipants()
-    return compose(
-        local or Sgd(), weights, divided, ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="fedbuff"
-    )
+    pieces = (local or Sgd(), ByStaleness(discount, exponent, base, slope, grace), divided)
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedbuff")

@@ -9,7 +9,6 @@ from turnout.pieces.aggregation.feddyn import FedDyn
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -43,5 +42,5 @@ def feddyn(
 
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
-    pieces = (DynamicRegularizer(alpha), FedDyn(), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="feddyn")
+    pieces = (local or Sgd(), DynamicRegularizer(alpha), FedDyn(), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="feddyn")

@@ -30,6 +30,5 @@ def fedex_lora(local: Solver | None = None, *, cohort_size: Size = None, also: t
     Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of
     large language models", ACL 2025.
     """
-    return compose(
-        local or Sgd(), ByExamples(), DivideBySum(), FedexLora(), cohort_size=cohort_size, also=also, name="fedex_lora"
-    )
+    pieces = (local or Sgd(), ByExamples(), DivideBySum(), FedexLora())
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedex_lora")

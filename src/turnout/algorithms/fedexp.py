@@ -29,7 +29,5 @@ def fedexp(
 
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
-    server = FedExP(epsilon)
-    return compose(
-        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedexp"
-    )
+    pieces = (local or Sgd(), ByExamples(), DivideBySum(), FedExP(epsilon))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedexp")

@@ -38,6 +38,5 @@ def fedfa(
     Reference: Xu et al., "FedFa: a fully asynchronous training paradigm for federated learning", IJCAI 2024 (arXiv
     2404.11015).
     """
-    return compose(
-        local or Sgd(), DivideByParticipants(), RecentModels(window), cohort_size=cohort_size, also=also, name="fedfa"
-    )
+    pieces = (local or Sgd(), DivideByParticipants(), RecentModels(window))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedfa")

@@ -9,7 +9,6 @@ from turnout.pieces.aggregation import Mifa
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LongestAbsent
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
@@ -43,5 +42,5 @@ def fedlaavg(
     Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing
     2024.
     """
-    pieces = (LongestAbsent(cohort_size), DivideByClients(), Mifa(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="fedlaavg")
+    pieces = (local or Sgd(), LongestAbsent(cohort_size), DivideByClients(), Mifa())
+    return compose(*pieces, server_lr=server_lr, also=also, name="fedlaavg")

@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByLocalSteps
 
 
@@ -39,5 +38,5 @@ def fednova(
     Reference: Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
     NeurIPS 2020.
     """
-    pieces = (ByExamples(), DivideByLocalSteps(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fednova")
+    pieces = (local or Sgd(), ByExamples(), DivideByLocalSteps())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fednova")

@@ -9,7 +9,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver, StartGradient
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm, WithReplacement
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum, SignOfAlignment
 
 
@@ -60,5 +59,4 @@ def fednu(
     selection = distributions[known_name("value of by", by, distributions)]
     weights = (StartGradient(), SignOfAlignment(data_weighted)) if signs else ()
     mean = (ByExamples(), DivideBySum()) if data_weighted and by == "uniform" else (DivideByParticipants(),)
-    pieces = (*weights, *mean, ServerSgd(server_lr))
-    return compose(local or Sgd(), selection, *pieces, also=also, name="fednu")
+    return compose(local or Sgd(), selection, *weights, *mean, server_lr=server_lr, also=also, name="fednu")

@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
@@ -40,5 +39,5 @@ def fedper(
 
     Reference: Arivazhagan et al., "Federated learning with personalization layers", 2019.
     """
-    pieces = (Personal(personal), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedper")
+    pieces = (local or Sgd(), Personal(personal), ByExamples(), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedper")

@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Prox, Sgd, Solver
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 
 
@@ -44,5 +43,5 @@ def fedprox(
     Reference: Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
     """
     weights = (ByExamples(), DivideBySum()) if weighted else (DivideByParticipants(),)
-    pieces = (Prox(mu), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedprox")
+    pieces = (local or Sgd(), Prox(mu), *weights)
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedprox")

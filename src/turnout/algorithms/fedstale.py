@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates, Participation
 
 
@@ -52,5 +51,5 @@ def fedstale(
     Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """
     inverse = Participation(cutoff) if learns_rates else KnownRates(rates)
-    pieces = (inverse, DivideByClients(), FedStale(beta, shares), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedstale")
+    pieces = (local or Sgd(), inverse, DivideByClients(), FedStale(beta, shares))
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedstale")

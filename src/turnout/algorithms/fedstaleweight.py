@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, ExpectedStaleness
 from turnout.pieces.weighting.staleness import Average, Rule
 
@@ -56,13 +55,5 @@ def fedstaleweight(
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024.
     """
-    weights = ExpectedStaleness(rule, average, window, rate)
-    return compose(
-        local or Sgd(),
-        weights,
-        DivideBySum(),
-        ServerSgd(server_lr),
-        cohort_size=cohort_size,
-        also=also,
-        name="fedstaleweight",
-    )
+    pieces = (local or Sgd(), ExpectedStaleness(rule, average, window, rate), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedstaleweight")

@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -41,5 +40,5 @@ def fedvarp(
     Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation in federated
     learning", UAI 2022.
     """
-    pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="fedvarp")
+    pieces = (local or Sgd(), DivideByParticipants(), FedVarp())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="fedvarp")

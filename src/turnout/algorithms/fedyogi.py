@@ -40,7 +40,5 @@ def fedyogi(
 
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
-    server = ServerYogi(server_lr, beta1, tau, beta2)
-    return compose(
-        local or Sgd(), ByExamples(), DivideBySum(), server, cohort_size=cohort_size, also=also, name="fedyogi"
-    )
+    pieces = (local or Sgd(), ByExamples(), DivideBySum(), ServerYogi(server_lr, beta1, tau, beta2))
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="fedyogi")

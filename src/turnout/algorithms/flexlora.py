@@ -38,13 +38,5 @@ def flexlora(
     Reference: Bai et al., "Federated fine-tuning of large language models under heterogeneous tasks and client
     resources", NeurIPS 2024.
     """
-    return compose(
-        local or Sgd(),
-        *of_ranks(ranks),
-        ByExamples(),
-        DivideBySum(),
-        FlexLora(),
-        cohort_size=cohort_size,
-        also=also,
-        name="flexlora",
-    )
+    pieces = (local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), FlexLora())
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="flexlora")

@@ -38,13 +38,5 @@ def flora(
     Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank
     adaptations", NeurIPS 2024.
     """
-    return compose(
-        local or Sgd(),
-        *of_ranks(ranks),
-        ByExamples(),
-        DivideBySum(),
-        Flora(),
-        cohort_size=cohort_size,
-        also=also,
-        name="flora",
-    )
+    pieces = (local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), Flora())
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="flora")

@@ -10,7 +10,6 @@ from turnout.pieces.aggregation.tracked_sum import TrackedSum
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.tracking import GradientTracking
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
@@ -47,5 +46,5 @@ def focus(
     """
     local = local or Sgd(lr=0.01)
     lr = local.lr if server_lr is None else server_lr
-    pieces = (GradientTracking(), TrackedSum(), DivideByClients(), ServerSgd(lr))
-    return compose(local, *pieces, cohort_size=cohort_size, also=also, name="focus")
+    pieces = (local, GradientTracking(), TrackedSum(), DivideByClients())
+    return compose(*pieces, server_lr=lr, cohort_size=cohort_size, also=also, name="focus")

@@ -13,7 +13,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
 from turnout.pieces.selection import TwoCohorts
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Alignment, ByExamples, DivideByAbsoluteSum, DivideBySecondCohort
 
 
@@ -48,9 +47,8 @@ def folb(
 
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
-    weights = (*_examples(data_weighted), Alignment(), DivideByAbsoluteSum())
-    pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="folb")
+    pieces = (local or Sgd(), StartGradient(), *_examples(data_weighted), Alignment(), DivideByAbsoluteSum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="folb")
 
 
 @ALGORITHMS.register
@@ -87,8 +85,8 @@ def folb_heterogeneous(
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
     weights = (*_examples(data_weighted), Alignment(psi), DivideByAbsoluteSum())
-    pieces = (StartGradient(), Inexactness(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="folb_heterogeneous")
+    pieces = (local or Sgd(), StartGradient(), Inexactness(), *weights)
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="folb_heterogeneous")
 
 
 @ALGORITHMS.register
@@ -119,8 +117,8 @@ def folb_two_set(
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
     weights = (*_examples(data_weighted), Alignment(), DivideBySecondCohort(by_examples=data_weighted))
-    pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), TwoCohorts(cohort_size), *pieces, also=also, name="folb_two_set")
+    pieces = (local or Sgd(), TwoCohorts(cohort_size), StartGradient(), *weights)
+    return compose(*pieces, server_lr=server_lr, also=also, name="folb_two_set")
 
 
 def _examples(data_weighted: bool) -> tuple[Piece, ...]:

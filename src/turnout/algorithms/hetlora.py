@@ -50,6 +50,5 @@ def hetlora(
         if ranks is None:
             raise ConfigurationError(f"penalty={penalty} prunes ranks: write hetlora(ranks=(8, 4), penalty={penalty})")
         ranked = (*(PrunedRank(guard.ranks, decay) for guard in of_ranks(ranks)), TailPenalty(penalty))
-    return compose(
-        local or Sgd(), *ranked, DivideByParticipants(), HetLora(), cohort_size=cohort_size, also=also, name="hetlora"
-    )
+    pieces = (local or Sgd(), *ranked, DivideByParticipants(), HetLora())
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="hetlora")

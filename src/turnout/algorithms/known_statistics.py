@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates
 
 
@@ -42,5 +41,5 @@ def known_statistics(
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024.
     """
-    pieces = (KnownRates(rates), DivideByClients(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="known_statistics")
+    pieces = (local or Sgd(), KnownRates(rates), DivideByClients())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="known_statistics")

@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AppealGap, Sgd, Solver
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Appeal, DivideBySumPlus
 from turnout.pieces.weighting.appeal import Q
 
@@ -54,5 +53,5 @@ def maxfl(
     """
     rule = local or Sgd()
     gap = AppealGap(rule.alone(tuning_steps) if tuning_steps else None)
-    pieces = (gap, Appeal(q, sharpness), DivideBySumPlus(epsilon), ServerSgd(server_lr))
-    return compose(rule, *pieces, cohort_size=cohort_size, also=also, name="maxfl")
+    pieces = (rule, gap, Appeal(q, sharpness), DivideBySumPlus(epsilon))
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="maxfl")

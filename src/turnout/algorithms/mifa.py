@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
@@ -38,6 +37,5 @@ def mifa(
 
     Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
     """
-    return compose(
-        local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="mifa"
-    )
+    pieces = (local or Sgd(), DivideByClients(), Mifa())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="mifa")

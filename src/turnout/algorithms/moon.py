@@ -10,7 +10,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Contrastive, Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
@@ -55,5 +54,5 @@ def moon(
 
     Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
-    pieces = (Contrastive(mu, temperature), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="moon")
+    pieces = (local or Sgd(), Contrastive(mu, temperature), ByExamples(), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="moon")

@@ -9,7 +9,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AppealGap, Sgd, ShareOfWork, Solver
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, MultiplicativeWeights
 
 
@@ -50,5 +49,5 @@ def mw_fed(
     work = {
         name: ShareOfWork(amount, most) for name in ("steps", "epochs") if (amount := getattr(rule, name)) is not None
     }
-    pieces = (AppealGap(), MultiplicativeWeights(factor), DivideBySum(), ServerSgd(server_lr))
-    return compose(replace(rule, **work), *pieces, cohort_size=cohort_size, also=also, name="mw_fed")
+    pieces = (replace(rule, **work), AppealGap(), MultiplicativeWeights(factor), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="mw_fed")

@@ -9,7 +9,6 @@ from turnout.pieces import selection
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.measurements import LossRms
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
@@ -54,5 +53,5 @@ def oort(
     chosen = selection.Oort(
         cohort_size, exploration, decay, least, durations=durations, preferred=preferred, penalty=penalty
     )
-    pieces = (chosen, LossRms(), ByExamples(), DivideBySum(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="oort")
+    pieces = (local or Sgd(), chosen, LossRms(), ByExamples(), DivideBySum())
+    return compose(*pieces, server_lr=server_lr, also=also, name="oort")

@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Meta, Sgd
 from turnout.pieces.local.meta import Hessian
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -42,5 +41,5 @@ def perfedavg(
     Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a
     model-agnostic meta-learning approach", NeurIPS 2020.
     """
-    pieces = (Meta.of(local or Sgd(), alpha, hessian), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(*pieces, cohort_size=cohort_size, also=also, name="perfedavg")
+    pieces = (Meta.of(local or Sgd(), alpha, hessian), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="perfedavg")

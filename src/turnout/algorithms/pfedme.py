@@ -9,7 +9,6 @@ from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.pair_steps import MoreauSteps
 from turnout.pieces.personalization.pair_models import MoreauModel
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -50,5 +49,5 @@ def pfedme(
     2006.08848).
     """
     steps = MoreauSteps.of(local or Sgd(), proximal=proximal, inner_steps=inner_steps, inner_lr=inner_lr)
-    pieces = (steps, MoreauModel(), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(*pieces, cohort_size=cohort_size, also=also, name="pfedme")
+    pieces = (steps, MoreauModel(), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="pfedme")

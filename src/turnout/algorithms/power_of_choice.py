@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.selection.power_of_choice import PowerOfChoice, RecentLoss
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -46,5 +45,5 @@ def power_of_choice(
     (arXiv 2010.01243).
     """
     selection = (RecentLoss if recent else PowerOfChoice)(cohort_size, candidates, shares)
-    pieces = (selection, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, also=also, name="power_of_choice")
+    pieces = (local or Sgd(), selection, DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, also=also, name="power_of_choice")

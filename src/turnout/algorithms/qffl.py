@@ -7,7 +7,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver, StartLoss
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByCurvature
 
 
@@ -39,5 +38,5 @@ def qffl(
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
     rule = local or Sgd()
-    pieces = (StartLoss(), DivideByCurvature(q, rule.lr), ServerSgd(server_lr))
-    return compose(rule, *pieces, cohort_size=cohort_size, also=also, name="qffl")
+    pieces = (rule, StartLoss(), DivideByCurvature(q, rule.lr))
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="qffl")

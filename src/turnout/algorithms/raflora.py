@@ -39,13 +39,5 @@ def raflora(
     Reference: Wu, Hu, Min and Wang, "Preventing rank collapse in federated low-rank adaptation with client
     heterogeneity", 2026.
     """
-    return compose(
-        local or Sgd(),
-        *of_ranks(ranks),
-        ByExamples(),
-        DivideBySum(),
-        RaFlora(),
-        cohort_size=cohort_size,
-        also=also,
-        name="raflora",
-    )
+    pieces = (local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), RaFlora())
+    return compose(*pieces, cohort_size=cohort_size, also=also, name="raflora")

@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -47,6 +46,5 @@ def rennala(
     Reference: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a
     fixed computation model", NeurIPS 2023.
     """
-    return compose(
-        local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), cohort_size=cohort_size, also=also, name="rennala"
-    )
+    pieces = (local or Sgd(), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="rennala")

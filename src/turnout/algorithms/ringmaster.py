@@ -11,7 +11,6 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -49,11 +48,5 @@ def ringmaster(
     Reference: Maranjyan, Tyurin and Richtarik, "Ringmaster ASGD: the first asynchronous SGD with optimal time
     complexity", ICML 2025.
     """
-    return compose(
-        local or Sgd(),
-        DivideByParticipants(),
-        ServerSgd(server_lr),
-        cohort_size=cohort_size,
-        also=also,
-        name="ringmaster",
-    )
+    pieces = (local or Sgd(), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="ringmaster")

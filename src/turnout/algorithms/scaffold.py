@@ -8,7 +8,6 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial, Option
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -45,5 +44,5 @@ def scaffold(
 
     Reference: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020.
     """
-    pieces = (Scaffold(option, initial), DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="scaffold")
+    pieces = (local or Sgd(), Scaffold(option, initial), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="scaffold")

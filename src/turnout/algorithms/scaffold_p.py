@@ -13,7 +13,6 @@ from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection.fixed_size import TEN, Size
-from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
@@ -52,6 +51,5 @@ def scaffold_p(
 
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
-    part = Personal(personal, lr_factor, outer_lr)
-    pieces = (Scaffold("II", initial), part, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, cohort_size=cohort_size, also=also, name="scaffold_p")
+    pieces = (local or Sgd(), Scaffold("II", initial), Personal(personal, lr_factor, outer_lr), DivideByParticipants())
+    return compose(*pieces, server_lr=server_lr, cohort_size=cohort_size, also=also, name="scaffold_p")
