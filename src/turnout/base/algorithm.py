@@ -14,6 +14,7 @@ from turnout.base.composition import check_composition
 from turnout.base.guard import ChangesDownloadType, Guard
 from turnout.base.local import Correction, KeepingCorrection, Local, Measurement
 from turnout.base.personalization import CorrectsColumns, Personalization
+from turnout.base.piece import Slots
 from turnout.base.selection import Selection, check_selection
 from turnout.base.server import ScalesByReports, Server
 from turnout.base.stateful import Stateful
@@ -27,7 +28,7 @@ from turnout.privacy.plan import Plan, plan_of
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Slots):
     """Combine pieces into a federated algorithm, as a record of slots.
 
     Algorithms are made by `compose`, or by a recipe such as `turnout.fedau`.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
@@ -13,63 +15,30 @@ MemoryShapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 """Shape and type of each tensor of client memory, by name."""
 
 
-class Slots(Protocol):
-    """The slots of an algorithm, as its pieces see them (see `turnout.base.algorithm.Algorithm`)."""
+@dataclass(frozen=True)
+class Slots(ABC):
+    """The slots of an algorithm, as its pieces see them; `turnout.base.algorithm.Algorithm` has their types."""
+
+    name: str
+    selection: Any
+    local: Any
+    corrections: tuple[Any, ...]
+    measurements: tuple[Any, ...]
+    guard: tuple[Any, ...]
+    weighting: tuple[Any, ...]
+    aggregation: Any
+    server: Any
+    personal: Any
 
     @property
-    def selection(self) -> Any:
-        """The selection."""
-        ...
-
-    @property
-    def local(self) -> Any:
-        """The local rule."""
-        ...
-
-    @property
-    def corrections(self) -> tuple[Any, ...]:
-        """Corrections of the gradients of local steps."""
-        ...
-
-    @property
-    def measurements(self) -> tuple[Any, ...]:
-        """Measurements of the received model and of training."""
-        ...
-
-    @property
-    def guard(self) -> tuple[Any, ...]:
-        """Guards, which change a report before it is sent."""
-        ...
-
-    @property
-    def weighting(self) -> tuple[Any, ...]:
-        """Weightings, chained in this order."""
-        ...
-
-    @property
-    def aggregation(self) -> Any:
-        """The aggregation."""
-        ...
-
-    @property
-    def server(self) -> Any:
-        """The server optimizer."""
-        ...
-
-    @property
-    def personal(self) -> Any:
-        """The personalization; None where all parameters are shared."""
-        ...
-
-    @property
+    @abstractmethod
     def keeping(self) -> tuple[Any, ...]:
         """Corrections that keep vectors in the memory of every client."""
-        ...
 
     @property
+    @abstractmethod
     def keeps(self) -> tuple[str, ...]:
         """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
-        ...
 
 
 class Piece(Registered):
