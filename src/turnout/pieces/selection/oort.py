@@ -7,17 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import RecordingSelection
+from turnout.core.candidates import Candidates
 from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.ranges import Count, NotNegative, Positive, Probability
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.selection.exploring import Exploring
+from turnout.pieces.selection.draws import by_weight
+from turnout.pieces.selection.fixed_size import FixedSize
 
 _MOST = 1e200  # largest utility, so that sums are finite
 
 
 @dataclass(frozen=True)
-class Oort(Exploring, name="oort"):
+class Oort(FixedSize, RecordingSelection, name="oort"):
     """Select clients by statistical utility, round duration and time since their last participation (Oort).
 
     The utility of client k is ``U_k = n_k sqrt(mean_i loss_i^2)``, with the number of its examples n_k and the losses
@@ -30,9 +33,15 @@ class Oort(Exploring, name="oort"):
     U^95 is the quantile `clip` of utilities, which are at most 1e200, U_max the largest, and U_min 0.999 times the
     smallest. T is the preferred duration of a round, and d_k that of client k, in seconds.
 
-    Known clients are drawn in proportion to these scores, and new clients in proportion to ``1 / d_k``; `Exploring`
-    describes their numbers. T grows by `pacer_step` whenever the sum of utilities over the last W steps is less than
-    that over the W steps before.
+    The cohort of K clients consists of
+
+    - exploration: ``epsilon K`` clients that never took part, drawn in proportion to ``1 / d_k``. ``epsilon`` is
+      ``exploration decay^R``, but at least `least`;
+    - exploitation: the other ``(1 - epsilon) K``, drawn in proportion to their scores among the known clients whose
+      score is at least `cutoff` times the score of rank ``(1 - epsilon) K``.
+
+    If too few new clients are available, more known clients are drawn, and vice versa. T grows by `pacer_step` whenever
+    the sum of utilities over the last W steps is less than that over the W steps before.
 
     Differences from the authors' code (FedScale):
 
@@ -43,11 +52,10 @@ class Oort(Exploring, name="oort"):
 
     Args:
         cohort_size: number of clients in a round (K), from 1 to the number of clients.
-        exploration: initial share of new clients in the cohort, in [0, 1]; `decay` applies from the first round on.
-        decay: factor on this share in every round, in [0, 1].
-        least: smallest share, in [0, 1].
-        cutoff: smallest score of a known client as a fraction of the score of the last rank that fits, in [0, 1]; see
-            `Exploring`.
+        exploration: initial share epsilon of new clients in the cohort, in [0, 1].
+        decay: factor on epsilon in every round, from the first one on, in [0, 1].
+        least: smallest epsilon, in [0, 1].
+        cutoff: smallest score of a known client as a fraction of the score of rank ``(1 - epsilon) K``, in [0, 1].
         most: number of participations after which a client is no longer selected (the paper's blacklist), >= 1; None is
             no limit.
         clip: quantile at which utilities are clipped, in [0, 1].
@@ -57,7 +65,8 @@ class Oort(Exploring, name="oort"):
         pacer_step: increment of T, in seconds, >= 0.
         window: number of server steps W over which utilities are summed, >= 1.
 
-    State: that of `Exploring`; ``utility [N]``, float64; and of the pacer ``gained [2 W]`` and ``preferred []``,
+    State: ``last [N]``, the number of the round in which a client last took part (0 before its first), and ``count [N]``,
+    its number of participations, int64; ``utility [N]``, float64; and of the pacer ``gained [2 W]`` and ``preferred []``,
     float64, and ``steps []``, int64.
 
     Raises:
@@ -78,6 +87,11 @@ class Oort(Exploring, name="oort"):
     client_rows = ("utility", "last", "count")
     per_client = ("durations",)
 
+    exploration: Probability = 0.9
+    decay: Probability = 0.98
+    least: Probability = 0.2
+    cutoff: Probability = 0.95
+    most: Count | None = None
     clip: Probability = 0.95
     durations: tuple[float, ...] | None = None
     preferred: Positive = 10.0
@@ -93,8 +107,9 @@ class Oort(Exploring, name="oort"):
         """Return the record before the first round."""
         real = {"dtype": torch.float64, "device": federation.device}
         pacer = {"gained": torch.zeros(2 * self.window, **real), "preferred": torch.full((), self.preferred, **real)}
-        utility = torch.zeros(federation.num_clients, **real)
-        return super().init(federation) | {"utility": utility, "steps": torch.tensor(0)} | pacer
+        n = federation.num_clients
+        record = {name: torch.zeros(n, dtype=torch.int64) for name in ("last", "count")}
+        return record | {"utility": torch.zeros(n, **real), "steps": torch.tensor(0)} | pacer
 
     def apply(self, report: Report, version: int, state: State) -> State:
         """Return the record with the utilities of participants, and the preferred duration of the next round."""
@@ -103,7 +118,10 @@ class Oort(Exploring, name="oort"):
         # A client may report any number. Without the bound, scores of infinity over infinity would empty all later cohorts.
         utility = utility.clamp(0.0, _MOST)
         state["utility"][to_device(report.client, device)] = utility
-        return super().apply(report, version, state) | self._pace(utility.sum(), state)
+        clients = torch.from_numpy(report.client)
+        state["last"][clients] = version + 1
+        state["count"][clients] += 1
+        return state | self._pace(utility.sum(), state)
 
     def _pace(self, gain: torch.Tensor, state: State) -> State:
         """Return the state of the pacer after a step with the total utility `gain`, ``[]``."""
@@ -114,8 +132,28 @@ class Oort(Exploring, name="oort"):
             preferred = preferred + self.pacer_step * (before.sum() > latest.sum())
         return {"gained": gained, "steps": torch.tensor(steps), "preferred": preferred}
 
-    def scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the scores of known clients, float64 ``[n]``."""
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the cohort, ascending, int64 ``[B]``."""
+        record = {name: rows.cpu().numpy() for name, rows in candidates.record.items()}
+        available, now = candidates.everyone(), candidates.round + 1
+        if self.most is not None:
+            available = available[record["count"][available] < self.most]
+        is_known = record["last"][available] > 0
+        known, new = available[is_known], available[~is_known]
+        epsilon, size = max(self.exploration * self.decay**now, self.least), self.size(candidates.num_clients)
+        num_new = min(int(epsilon * size), len(new))
+        num_known = min(size - num_new, len(known))
+        exploited = known[:0]
+        if num_known:
+            scores = self._scores(known, now, record)
+            best = scores >= self.cutoff * np.sort(scores)[-num_known]
+            exploited = by_weight(candidates, known[best], scores[best], num_known)
+        weights = np.ones(len(new)) if self.durations is None else 1 / np.asarray(self.durations)[new]
+        explored = by_weight(candidates, new, weights, size - num_known)
+        return np.sort(np.concatenate([exploited, explored]))
+
+    def _scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the scores of known clients in round R, `now`, float64 ``[n]``."""
         utility = record["utility"][clients]
         ranked = np.sort(utility)
         top, low = ranked[min(int(len(ranked) * self.clip), len(ranked) - 1)], 0.999 * ranked[0]
@@ -124,7 +162,3 @@ class Oort(Exploring, name="oort"):
         if self.durations is None:
             return score
         return score * np.minimum(record["preferred"] / np.asarray(self.durations)[clients], 1.0) ** self.penalty
-
-    def novelty(self, clients: np.ndarray) -> np.ndarray:
-        """Return ``1 / d``, or equal weights if durations are unknown."""
-        return super().novelty(clients) if self.durations is None else 1 / np.asarray(self.durations)[clients]
