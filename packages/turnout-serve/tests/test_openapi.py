@@ -17,9 +17,10 @@ from turnout.protocol.pace.actions import PHASES, REASONS
 from turnout_serve.client.calls import MOST_JSON, MOST_SECONDS
 from turnout_serve.client.computer import Computer
 from turnout_serve.server.http.app import ROUTES
-from turnout_serve.server.http.join_page import PAGE_ROUTES
+from turnout_serve.server.http.join_page import JoinPage
 from turnout_serve.server.http.limits import Limits
 from turnout_serve.server.http.openapi import document
+from turnout_serve.server.http.routes import routes_of
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
@@ -40,7 +41,8 @@ def test_the_document_is_served_and_names_every_route(folder):
     server = Server(RUN, folder, {"name": "tiny"}, Options(port=0, rate=0, page=True))
     try:
         paths = {route.path for route in server.http.app().routes}  # type: ignore[attr-defined]
-        assert paths == {route.path for route in ROUTES + PAGE_ROUTES} == set(document(ROUTES + PAGE_ROUTES)["paths"])
+        routes = ROUTES + routes_of(JoinPage)
+        assert paths == {route.path for route in routes} == set(document(routes)["paths"])
         served = document(ROUTES)
         assert set(served["paths"]) == {route.path for route in ROUTES}
         announced = json.loads(json.dumps(server.announcement({"name": "tiny"})))

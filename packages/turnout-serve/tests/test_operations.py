@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from turnout_serve.server.process import Server
 from turnout_serve.server.run import setting as settings_of
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store import store as stores
-from turnout_serve.server.store.database import StoreUnavailable, Transaction
+from turnout_serve.server.store.database import StoreUnavailable, transaction
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.administrator import JOURNAL_FILE
@@ -513,7 +514,7 @@ def test_run_on_postgresql_equals_sqlite(world, folder, database):
     assert store.outcomes.get(0, 0).outcome == "taken"
     store.claim()
     second = Store(folder / "second", database)
-    with pytest.raises(CheckpointError, match="another server is at work on this database"):
+    with closing(second), pytest.raises(CheckpointError, match="another server is at work on this database"):
         second.claim()
 
 
@@ -540,7 +541,7 @@ def test_postgresql_connections_that_die_lose_nothing(world, folder, database, m
         assert deployed.host.driver.version == RUN.rounds
         assert (writer.healthy, len(slept)) == (True, 0)  # a lost connection is replaced before it is used
         second = Store(folder / "second", url)
-        with pytest.raises(CheckpointError, match="another server is at work on this database"):
+        with closing(second), pytest.raises(CheckpointError, match="another server is at work on this database"):
             second.claim()
 
 
@@ -609,7 +610,7 @@ def test_run_of_an_earlier_version_continues(world):
     deployed = world(RUN)
     known = json.loads(deployed.host.store.facts.get("experiment"))
     del known["precision"]
-    with Transaction(deployed.host.store.engine) as connection:
+    with transaction(deployed.host.store.engine) as connection:
         connection.execute(
             stores.FACTS.update().where(stores.FACTS.c.name == "experiment").values(value=json.dumps(known))
         )

@@ -13,6 +13,7 @@ from turnout_serve.cli.deployed import experiment_of
 from turnout_serve.cli.serving import note
 from turnout_serve.client.calls import Call
 from turnout_serve.server.enrollment import hashed
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.run.served_experiment import ServedExperiment
 
@@ -51,8 +52,8 @@ def made(name: str, homes: Path) -> None:
         experiment, folder, served=declared, homes=homes, min_clients=3, leases=Leases(heartbeat=1e6, grace=1e6)
     )
     administer = deployed.host.administer
-    deployed.host.service.change_codes({"add": [hashed("first"), hashed("second")]})
-    deployed.host.service.change_codes({"withdraw": hashed("second")})
+    deployed.host.service.writer.put(Event("codes", data={"add": [hashed("first"), hashed("second")]}))
+    deployed.host.service.writer.put(Event("codes", data={"withdraw": hashed("second")}))
     administer("POST", "clients/0", change="name", text="north")
     deployed.homes.pop()
     first = deployed.homes[0]

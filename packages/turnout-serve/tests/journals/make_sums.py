@@ -25,6 +25,7 @@ from turnout_serve.cli.serving import note
 from turnout_serve.client.calls import Call, JoinError
 from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.journal.entries import Entry
+from turnout_serve.server.journal.events import Event
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.verdicts import Refused
@@ -228,8 +229,8 @@ def made(name: str, work: Path) -> set[str]:
     deployed = World(replace(declared, data=at_home()), folder, served=declared, homes=work / "homes", **OPTIONS)
     deployed.homes[0].allows = deployed.homes[1].allows = REPEATS
     deployed.homes[2].allows = ALLOWS[:1]
-    deployed.host.service.change_codes({"add": [hashed("first"), hashed("second")]})
-    deployed.host.service.change_codes({"withdraw": hashed("second")})
+    deployed.host.service.writer.put(Event("codes", data={"add": [hashed("first"), hashed("second")]}))
+    deployed.host.service.writer.put(Event("codes", data={"withdraw": hashed("second")}))
     turmoil = Turmoil(deployed, SEEDS[name])
     turmoil.run()
     declared, described = experiment_of(None, [*COMMON, *KINDS[name], "rounds=6"], loads=False)

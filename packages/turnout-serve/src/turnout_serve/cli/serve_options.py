@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -143,15 +144,15 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
 
         masking = getattr(algorithm.aggregation, "masking", None)
         cohort = getattr(algorithm.selection, "cohort_size", 1 if masking is None else masking.min_clients)
-        return Options(
-            min_clients=(cohort if isinstance(cohort, int) else 1) if self.min_clients is None else self.min_clients,
-            leases=Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, pace)),
-            limits=Limits(self.connections, self.per_address, upload_rate=self.upload_rate),
-            max_norm=norm_bound(self.max_norm),
-            proxies=Proxies(self.proxy_headers.split(",") if self.proxy_headers else ()),
-            trusted=Networks(self.trusted_addresses.split(",") if self.trusted_addresses else ()),
-            **{name: getattr(self, name) for name in _AS_THEY_ARE},
-        )
+        same = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
+        return Options(**same | {
+            "min_clients": (cohort if isinstance(cohort, int) else 1) if self.min_clients is None else self.min_clients,
+            "leases": Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, pace)),
+            "limits": Limits(self.connections, self.per_address, upload_rate=self.upload_rate),
+            "max_norm": norm_bound(self.max_norm),
+            "proxies": Proxies(self.proxy_headers.split(",") if self.proxy_headers else ()),
+            "trusted": Networks(self.trusted_addresses.split(",") if self.trusted_addresses else ()),
+        })  # fmt: skip
 
 
 _DECLARED = (
@@ -166,14 +167,6 @@ _IN_PYTHON = {
     "evaluate_share": "to.Experiment(..., evaluate_share={}) there",
 }
 """Options that are settings, and the replacement for each in a Python file."""
-
-_AS_THEY_ARE = (
-    "host", "port", "database", "store", "max_clients", "enrollment", "public_url", "certificate", "key", "client_ca",
-    "rate", "linger",
-    "keep_reports", "max_empty_steps", "max_examples", "min_answers", "page", "public_status",
-    "enrollments_per_address",
-)  # fmt: skip
-"""Options of the same name in `turnout_serve.server.options.Options`."""
 
 
 def norm_bound(text: str) -> float | Literal["auto"] | None:

@@ -7,8 +7,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from turnout.core.checks import TurnoutError, positive
@@ -223,28 +223,24 @@ def _delivers(action: Any) -> bool:
     return isinstance(call, Call) and call.method == "PUT"
 
 
-class _beating:  # noqa: N801 - used as a statement
+@contextmanager
+def _beating(connection: Connection, call: Call, every: float) -> Iterator[None]:
     """Send heartbeats from another thread while this one computes."""
+    done = threading.Event()
 
-    def __init__(self, connection: Connection, call: Call, every: float) -> None:
-        self._connection, self._call, self._every = connection, call, every
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-
-    def __enter__(self) -> None:
-        self._begun = time.monotonic()
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        if self._done.wait(self._every):  # most tasks end before the first heartbeat
+    def beat() -> None:
+        if done.wait(every):  # most tasks end before the first heartbeat
             return
-        with self._connection.client() as http:
-            while True:
+        with connection.client() as http:
+            while not done.is_set():
                 with suppress(JoinError):
-                    send(http, self._call, self._done.is_set)
-                if self._done.wait(self._every):
-                    return
+                    send(http, call, done.is_set)
+                done.wait(every)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 
 from turnout.configuration import Configuration
 from turnout_serve.client.calls import Answer, Call
 from turnout_serve.client.computer import Computer
+from turnout_serve.client.connection import Connection
+from turnout_serve.client.exchange import send
 from turnout_serve.client.session import report_call
 from turnout_serve.client.state import Pending
 from turnout_serve.client.worker import Worker
@@ -39,16 +39,13 @@ class Recorder:
     """
 
     def __init__(self, url: str) -> None:
-        self._host, self.exchanges = urlsplit(url).netloc, list[dict[str, Any]]()
+        self._connection, self.exchanges = Connection(url), list[dict[str, Any]]()
 
     def send(self, name: str, call: Call) -> Answer:
         """Send a request, and record it under a name."""
         content, headers = call.content
-        connection = http.client.HTTPConnection(self._host, timeout=60)
-        connection.request(call.method, call.path, content or None, headers)
-        response = connection.getresponse()
-        answer = Answer(response.status, response.read(), {k.lower(): v for k, v in response.getheaders()})
-        connection.close()
+        with self._connection.client() as http:
+            answer = send(http, call)
         recorded = ("content-type", "retry-after", "content-range", "etag", "allow")
         shown = {k: v for k, v in answer.headers.items() if k in recorded}
         self.exchanges.append(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from typing import Any, Literal
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnout_serve.client.calls import Answer
 
 Kind = Literal["status", "lose_answer", "cut_request", "cut_answer", "damage", "twice", "drop"]
 """Replace the answer; process the request, and drop the answer; close the connection within the request, or within the
@@ -69,11 +70,7 @@ class Exchange:
     @property
     def table(self) -> dict[str, Any]:
         """Answer as a JSON object; empty for any other body."""
-        try:
-            value = json.loads(self.answer)
-        except ValueError:
-            return {}
-        return value if isinstance(value, dict) else {}
+        return Answer(self.status, self.answer).table()
 
     @property
     def digest(self) -> str:

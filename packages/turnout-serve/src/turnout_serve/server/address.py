@@ -15,14 +15,20 @@ from turnout_serve.server.store.store import Store
 from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE
 
 
-def note_address(store: Store, url: str, options: Options) -> None:
+def note_address(store: Store, server: uvicorn.Server, options: Options) -> str:
     """Write the addresses of a server into its folder, for the commands of its administrator, and its certificate.
 
     The first address is that on this machine, and the second the public one, if there is one.
 
+    Returns:
+        The address at which it listens.
+
     Raises:
         CheckpointError: if they cannot be written.
     """
+    host, port = server.servers[0].sockets[0].getsockname()[:2]
+    host = f"[{host}]" if ":" in host else host
+    url = f"{'http' if options.certificate is None else 'https'}://{host}:{port}"
     addresses = [local(url), *([] if options.public_url is None else [options.public_url])]
     texts = {ADDRESS_FILE: "".join(f"{address}\n" for address in addresses)}
     if options.certificate is not None:
@@ -33,6 +39,7 @@ def note_address(store: Store, url: str, options: Options) -> None:
     replace_files(
         {store.folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
     )
+    return url
 
 
 def local(url: str) -> str:
@@ -48,10 +55,3 @@ def own_certificate(path: Path) -> str:
     """Return the first certificate of a PEM file, that of the server, without those of authorities and a key."""
     found = re.search(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text("utf-8"), re.DOTALL)
     return "" if found is None else f"{found[0]}\n"
-
-
-def url_of(server: uvicorn.Server, options: Options) -> str:
-    """Return the address at which a server listens."""
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    host = f"[{host}]" if ":" in host else host
-    return f"{'http' if options.certificate is None else 'https'}://{host}:{port}"

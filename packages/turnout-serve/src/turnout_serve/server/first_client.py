@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.record import lock
-from turnout_serve.server.address import note_address, url_of
+from turnout_serve.server.address import note_address
 from turnout_serve.server.enrollment import NEEDS_CODE, hashed
 from turnout_serve.server.http.app import ROUTES
 from turnout_serve.server.http.endpoints import Endpoints
@@ -143,10 +143,7 @@ def first_shape(
         ConfigurationError: if the folder is that of a run whose shape was declared.
     """
     make(folder)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(lock.locked(folder))
-        store = Store(folder, options.database, options.store)
-        stack.callback(store.close)
+    with lock.locked(folder), contextlib.closing(Store(folder, options.database, options.store)) as store:
         store.claim()
         if (recorded := store.facts.shape) is not None:
             return DataShape.read(recorded)
@@ -159,8 +156,7 @@ def first_shape(
         server = http_server(first.app(), options)
 
         def listening() -> None:
-            note_address(store, url := url_of(server, options), options)
-            ready(url, codes)
+            ready(note_address(store, server, options), codes)
 
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_serve(server, first, listening))
@@ -169,10 +165,8 @@ def first_shape(
 
 async def _serve(server: PlainUvicorn, first: FirstClient, ready: Callable[[], None]) -> None:
     """Serve until the first client has reported a shape, or the process is stopped."""
-    task = asyncio.create_task(server.serve())
-    while not server.started and not task.done():
-        await asyncio.sleep(0.01)
-    if server.started and not server.should_exit:
+    task = await server.listening()
+    if not server.should_exit:
         ready()
     known = asyncio.create_task(first.known.wait())
     await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)

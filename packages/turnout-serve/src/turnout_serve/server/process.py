@@ -21,7 +21,7 @@ from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.record.lock import FolderGone
 from turnout.record.storage import replace_files
-from turnout_serve.server.address import note_address, url_of
+from turnout_serve.server.address import note_address
 from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http.app import Http
 from turnout_serve.server.http.sockets import bounded
@@ -141,8 +141,7 @@ class Server:
         while not server.started and thread.is_alive():
             time.sleep(0.01)
         try:
-            note_address(self.store, url := url_of(server, self.options), self.options)
-            yield url
+            yield note_address(self.store, server, self.options)
         finally:
             self.service.writer.draining = server.should_exit = True
             self.service.writer.notify(())
@@ -173,11 +172,9 @@ class Server:
 
     async def _serve(self, server: PlainUvicorn, ready: Callable[[str], None]) -> None:
         """Serve until the HTTP server stops, and have it stop some time after the run is over."""
-        task = asyncio.create_task(server.serve())
-        while not server.started and not task.done():
-            await asyncio.sleep(0.01)
-        if server.started and not server.should_exit:  # a server that is stopped at once has closed its socket
-            note_address(self.store, url := url_of(server, self.options), self.options)
+        task = await server.listening()
+        if not server.should_exit:  # a server that is stopped at once has closed its socket
+            url = note_address(self.store, server, self.options)
             ready(self.options.public_url or url)
         over: float | None = None
         while not task.done():
@@ -189,12 +186,12 @@ class Server:
             if server.has_reloaded:
                 server.has_reloaded = False
                 try:
-                    note_address(self.store, url_of(server, self.options), self.options)
+                    note_address(self.store, server, self.options)
                 except CheckpointError as error:  # the clients of the server are served all the same
                     log.error("the address and the certificate cannot be written", extra={"reason": str(error)})
             if self.service.writer.stopping or server.should_exit:
                 self.service.writer.draining = server.should_exit = True
-                self.http.release()
+                self.http.waiting.wake()
         await task
 
     def stop(self) -> None:

@@ -106,10 +106,6 @@ class Service:
         """Number of clients that ever enrolled."""
         return len(self.enrollment)
 
-    def change_codes(self, data: dict[str, Any]) -> Future[Verdict]:
-        """Add one-time codes (``add``, their hashes), or withdraw one or all (``withdraw``, a hash or None)."""
-        return self.writer.put(Event("codes", data=data))
-
     def enroll(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
         """Enroll the bearer of a token, unless it is a client already."""
         data = {"name": name, "code": None if code is None else hashed(code)}

@@ -124,7 +124,7 @@ class Administration:
         """Draw one-time codes."""
         self._check_codes()
         codes = [secrets.token_urlsafe(12) for _ in range(body.number)]
-        await written(self._service.change_codes({"add": [hashed(code) for code in codes]}))
+        await written(self._service.writer.put(Event("codes", data={"add": [hashed(code) for code in codes]})))
         return JSONResponse({"codes": codes})
 
     @route(
@@ -138,7 +138,7 @@ class Administration:
         """Withdraw an unused one-time code, or all of them."""
         self._check_codes()
         code = None if body.code is None else hashed(body.code)
-        return answer(await written(self._service.change_codes({"withdraw": code})))
+        return answer(await written(self._service.writer.put(Event("codes", data={"withdraw": code}))))
 
     @route(
         "POST",

@@ -29,6 +29,9 @@ class Http(Endpoints):
         options: options of the server.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
         shape: shape of the examples of all clients; None where it is not compared.
+
+    Attributes:
+        waiting: the long polls.
     """
 
     def __init__(
@@ -41,26 +44,22 @@ class Http(Endpoints):
     ) -> None:
         options = options or Options()
         self._service, self._gate = service, Gate(service, options, administrator)
-        self._clients = ClientRoutes(service, self._gate, shape)
-        self._tasks = TaskRoutes(service, options.limits)
-        owners = [self, self._clients, ModelRoutes(service), self._tasks, Administration(service)]
+        clients = ClientRoutes(service, self._gate, shape)
+        self._tasks, self.waiting = TaskRoutes(service, options.limits), clients.waiting
+        owners = [self, clients, ModelRoutes(service), self._tasks, Administration(service)]
         owners += [JoinPage()] if options.page else []
         methods = {route.name: getattr(owner, route.name) for owner in owners for route in routes_of(type(owner))}
         super().__init__(routes_of(*map(type, owners)), methods, self._gate.admit, announcement, options)
         service.writer.notify = self._wake
 
-    def release(self) -> None:
-        """Answer all long polls, because the server stops."""
-        self._clients.waiting.wake()
-
     def figures(self) -> Status:
         """Return the status of the run."""
-        return status(self._service, len(self._clients.waiting), self.counts)
+        return status(self._service, len(self.waiting), self.counts)
 
     def _wake(self, clients: Iterable[int]) -> None:
         """Answer the long polls of clients; all of them if the run is over. Any thread may call this."""
         everyone = self._service.driver.over is not None or self._service.writer.draining
-        self._clients.waiting.wake(None if everyone else clients)
+        self.waiting.wake(None if everyone else clients)
 
 
 ROUTES = routes_of(Http, ClientRoutes, ModelRoutes, TaskRoutes, Administration)

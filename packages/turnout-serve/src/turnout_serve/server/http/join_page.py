@@ -8,7 +8,7 @@ from importlib.resources import files
 from starlette.responses import HTMLResponse, Response
 
 from turnout_serve.server.http.endpoints import PAGE_HEADERS
-from turnout_serve.server.http.routes import route, routes_of
+from turnout_serve.server.http.routes import route
 
 _POLICY = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-src 'self'")
 
@@ -31,6 +31,3 @@ class JoinPage:
 @cache
 def _file(name: str) -> str:
     return files("turnout_serve.client").joinpath("javascript", name).read_text(encoding="utf-8")
-
-
-PAGE_ROUTES = routes_of(JoinPage)

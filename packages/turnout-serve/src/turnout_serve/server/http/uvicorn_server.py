@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -33,6 +34,14 @@ class PlainUvicorn(uvicorn.Server):
         super().__init__(config)
         self._read, self.has_reloaded = tls, False
         self._context: Any = tls()  # replaced where the certificate is read again
+
+    async def listening(self) -> asyncio.Task[None]:
+        """Begin to serve; return the task that serves once the server listens, or has been stopped."""
+        task = asyncio.create_task(self.serve())
+        while not self.started and not task.done():
+            await asyncio.sleep(0.01)
+        self.should_exit |= not self.started
+        return task
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen without TLS, which each connection starts itself; see `Handshake`.

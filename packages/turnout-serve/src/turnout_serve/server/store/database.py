@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -68,27 +69,29 @@ _CLAIM = "claim"  # the fact that counts how often the journal was claimed
 _LOCK = sa.text("SELECT pg_try_advisory_lock(7283)")
 
 
-class Transaction:
-    """A transaction that raises `StoreUnavailable` for failures that may be temporary."""
+@contextmanager
+def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Begin a transaction, and commit it at the end.
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._context = engine.begin()
+    Raises:
+        StoreUnavailable: for failures that may be temporary.
+        CheckpointError: if the database is damaged.
+    """
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except GONE as error:
+        raise StoreUnavailable(f"the database cannot be used now: {first_line(error)}") from error
+    except exc.DatabaseError as error:
+        if type(error) is not exc.DatabaseError:  # that of damaged pages; errors of statements have subclasses of it
+            raise
+        raise CheckpointError(f"the database is damaged ({first_line(error)}): restore it from a copy") from error
 
-    def __enter__(self) -> sa.Connection:
-        try:
-            return self._context.__enter__()
-        except exc.DBAPIError as error:
-            raise StoreUnavailable(f"the database cannot be used now: {first_line(error)}") from error
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            self._context.__exit__(kind, error, trace)
-        except GONE as gone:
-            raise StoreUnavailable(f"the database cannot be used now: {first_line(gone)}") from gone
-        if isinstance(error, GONE):
-            raise StoreUnavailable(f"the database cannot be used now: {first_line(error)}") from error
-        if type(error) is exc.DatabaseError:  # damaged pages; errors of statements have subclasses of it
-            raise CheckpointError(f"the database is damaged ({first_line(error)}): restore it from a copy") from error
+def rows(engine: sa.Engine, query: sa.Executable) -> Sequence[Any]:
+    """Return the rows of a query, in a transaction of its own."""
+    with transaction(engine) as connection:
+        return connection.execute(query).all()
 
 
 def engine_of(url: str) -> sa.Engine:
@@ -147,7 +150,7 @@ class Claim:
         self._connection: sa.Connection | None = None
         if not self._lock():
             raise CheckpointError("another server is at work on this database: stop it first, or give another one")
-        with Transaction(engine) as connection:
+        with transaction(engine) as connection:
             first = upsert_of(engine)(FACTS).values(name=_CLAIM, value="0").on_conflict_do_nothing()
             connection.execute(first)
             number = sa.cast(sa.cast(FACTS.c.value, sa.BigInteger) + 1, sa.Text)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from turnout.record.contents import restoring
 from turnout_serve.server.journal.entries import read_json
-from turnout_serve.server.store.database import FACTS, Transaction
+from turnout_serve.server.store.database import FACTS, rows, transaction
 
 BEGINS = "begins"
 """Name of the fact that says from which entry on the journal is complete."""
@@ -32,12 +32,12 @@ class Facts:
 
     def get(self, name: str) -> str | None:
         """Return the value of a name; None where there is none."""
-        with Transaction(self._engine) as connection:
-            return connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
+        found = rows(self._engine, sa.select(FACTS.c.value).where(FACTS.c.name == name))
+        return found[0].value if found else None
 
     def ensure(self, name: str, value: str) -> str:
         """Return the value of a name, after writing this one where there is none."""
-        with Transaction(self._engine) as connection:
+        with transaction(self._engine) as connection:
             first = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
             if first is None:
                 connection.execute(FACTS.insert().values(name=name, value=value))
@@ -66,9 +66,8 @@ class Facts:
 
     def lost(self) -> set[int]:
         """Return the tasks whose report was missing, damaged or unusable when it was needed."""
-        with Transaction(self._engine) as connection:
-            names = connection.execute(sa.select(FACTS.c.name).where(FACTS.c.name.startswith(_LOST))).scalars()
-            return {int(name.removeprefix(_LOST)) for name in names}
+        found = rows(self._engine, sa.select(FACTS.c.name).where(FACTS.c.name.startswith(_LOST)))
+        return {int(row.name.removeprefix(_LOST)) for row in found}
 
     def add_lost(self, task: int, reason: str) -> None:
         """Write that the report of a task was not used."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.entries import Outcome
-from turnout_serve.server.store.database import TASKS, Transaction, upsert_of
+from turnout_serve.server.store.database import TASKS, rows, upsert_of
 from turnout_serve.server.verdicts import Refused
 
 _MAX_RECENT = 100_000
@@ -63,23 +63,21 @@ class Outcomes:
 
     def _read(self, task: int) -> Outcome | None:
         """Read the outcome of a task; None where the database has none."""
-        with Transaction(self._engine) as connection:
-            row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
-        return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
+        found = rows(self._engine, sa.select(TASKS).where(TASKS.c.task == task))
+        return Outcome(*found[0]) if found else None
 
     def taken(self) -> dict[int, int]:
         """Return the number of the last task of the training of each client whose report was taken."""
-        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(
+        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task).label("last")).where(
             TASKS.c.outcome == "taken", TASKS.c.task < FIRST_TASK
         )
-        with Transaction(self._engine) as connection:
-            return dict(connection.execute(query.group_by(TASKS.c.client)).all())
+        return {row.client: row.last for row in rows(self._engine, query.group_by(TASKS.c.client))}
 
     def write(self, connection: sa.Connection) -> None:
         """Write the outcomes that are in memory alone, in a transaction; call `written` once it is committed."""
         if self._unwritten:
-            rows = {outcome.task: vars(outcome) for outcome in self._unwritten}
-            connection.execute(_upsert(upsert_of(self._engine)), list(rows.values()))
+            last = {outcome.task: vars(outcome) for outcome in self._unwritten}
+            connection.execute(_upsert(upsert_of(self._engine)), list(last.values()))
 
     def written(self) -> None:
         """Note that the transaction of `write` was committed."""

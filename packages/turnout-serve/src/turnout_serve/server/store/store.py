@@ -26,9 +26,10 @@ from turnout_serve.server.store.database import (
     TASKS,
     Claim,
     StoreUnavailable,
-    Transaction,
     engine_of,
     first_line,
+    rows,
+    transaction,
     upsert_of,
 )
 from turnout_serve.server.store.facts import BEGINS, Facts
@@ -84,11 +85,7 @@ class Store:
         Raises:
             CheckpointError: if another server has it.
         """
-        try:
-            self._claim = Claim(self.engine)
-        except CheckpointError:
-            self.close()
-            raise
+        self._claim = Claim(self.engine)
 
     def check(self) -> None:
         """Verify that the folder is still the one that was opened.
@@ -107,18 +104,16 @@ class Store:
 
     def clients(self) -> dict[str, int]:
         """Return the clients by the hash of their token."""
-        with Transaction(self.engine) as connection:
-            return {row.token: row.client for row in connection.execute(sa.select(CLIENTS))}
+        return {row.token: row.client for row in rows(self.engine, sa.select(CLIENTS))}
 
     def add_codes(self, hashes: Iterable[str]) -> None:
         """Add one-time codes for enrollment, as hashes."""
-        with Transaction(self.engine) as connection:
+        with transaction(self.engine) as connection:
             connection.execute(CODES.insert(), [{"code": code} for code in hashes])
 
     def codes(self) -> dict[str, int | None]:
         """Return all one-time codes (hashes), with the client that used each."""
-        with Transaction(self.engine) as connection:
-            return dict(connection.execute(sa.select(CODES.c.code, CODES.c.client)).all())
+        return {row.code: row.client for row in rows(self.engine, sa.select(CODES))}
 
     def commit(self, entries: Sequence[Entry] = (), arrived: Sequence[tuple[Path, str]] = ()) -> None:
         """Write a group of entries to the disk, with the files of their reports, and outcomes of earlier entries.
@@ -138,7 +133,7 @@ class Store:
             # Files before entries: an entry that names a report must never be on the disk without it. A file without an
             # entry only takes space.
             self.files.bring(arrived)
-            with Transaction(self.engine) as connection:
+            with transaction(self.engine) as connection:
                 if self._claim is not None:
                     self._claim.verify(connection)
                 if entries:
@@ -159,12 +154,10 @@ class Store:
         """Yield the rows of a table after a number, a thousand at a time in memory."""
         while True:
             query = sa.select(table).where(table.c.number > after).order_by(table.c.number).limit(1000)
-            with Transaction(self.engine) as connection:
-                rows = connection.execute(query).all()
-            yield from rows
-            if len(rows) < 1000:
+            yield from (found := rows(self.engine, query))
+            if len(found) < 1000:
                 return
-            after = rows[-1].number
+            after = found[-1].number
 
     def _link(self, connection: sa.Connection, entries: Sequence[Entry]) -> None:
         """Write the links of entries behind that of the entry before."""
@@ -178,16 +171,14 @@ class Store:
 
     def link(self, number: int) -> str | None:
         """Return the link of an entry; None where there is none."""
-        query = sa.select(LINKS.c.link).where(LINKS.c.number == number)
-        with Transaction(self.engine) as connection:
-            return connection.execute(query).scalar()
+        found = rows(self.engine, sa.select(LINKS.c.link).where(LINKS.c.number == number))
+        return found[0].link if found else None
 
     def sizes(self, most: int = 256) -> list[dict[str, float]]:
         """Return the sizes of the vectors of the last reports, as `turnout_serve.server.run.usual` has written them."""
         query = sa.select(JOURNAL).where(JOURNAL.c.kind == "report", JOURNAL.c.task < FIRST_TASK)
-        with Transaction(self.engine) as connection:
-            rows = connection.execute(query.order_by(JOURNAL.c.number.desc()).limit(most)).all()
-        return [Entry.of_row(row).data.get("sizes", {}) for row in reversed(rows)]
+        found = rows(self.engine, query.order_by(JOURNAL.c.number.desc()).limit(most))
+        return [Entry.of_row(row).data.get("sizes", {}) for row in reversed(found)]
 
     def keep_reports(self, after: int, digests: Iterable[str]) -> None:
         """Delete all reports but these, and those of entries after a number.
@@ -207,7 +198,7 @@ class Store:
             StoreUnavailable: if this is impossible now; nothing was deleted then.
         """
         last = sa.select(sa.func.max(TASKS.c.task)).group_by(TASKS.c.client, TASKS.c.task >= FIRST_TASK)
-        with Transaction(self.engine) as connection:
+        with transaction(self.engine) as connection:
             if self._claim is not None:
                 self._claim.verify(connection)
             begins = upsert_of(self.engine)(FACTS).values(name=BEGINS, value=str(before))
