@@ -174,6 +174,16 @@ def test_tensor_dataset_is_used_without_copy():
     assert from_dataset(TensorDataset(x, y)).x.data_ptr() == x.data_ptr()
 
 
+def test_examples_of_a_subclass_are_those_that_it_returns():
+    class Halved(TensorDataset):
+        def __getitem__(self, index):
+            x, y = super().__getitem__(index)
+            return x / 2, 1 - y
+
+    source = from_dataset(Halved(torch.tensor([[2.0], [4.0]]), torch.tensor([0, 1])))
+    assert (source.x.tolist(), source.y.tolist()) == ([[1.0], [2.0]], [1, 0])
+
+
 def test_pil_images_become_scaled_channels():
     image = pytest.importorskip("PIL.Image")
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)

@@ -184,7 +184,8 @@ def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
             f"{type(dataset).__name__} has no length or cannot be indexed, needed a map-style dataset: write loader.dataset "
             "for that of a DataLoader, or list(stream)"
         )
-    if isinstance(dataset, torch.utils.data.TensorDataset) and len(dataset.tensors) == 2:
+    plain = torch.utils.data.TensorDataset
+    if type(dataset).__getitem__ is plain.__getitem__ and len(dataset.tensors) == 2:
         return dataset.tensors[0], dataset.tensors[1]
     pairs = []
     for i in range(len(dataset)):
