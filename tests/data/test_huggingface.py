@@ -1,6 +1,7 @@
 """Data sets of Hugging Face."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.huggingface import from_huggingface
+from turnout.data.table import from_table
 from turnout.data.tokens import from_tokens
 
 
@@ -54,7 +56,8 @@ def test_classes_of_a_test_in_another_order_are_refused(num_classes):
         for names in (["cat", "dog"], ["dog", "cat"])
     )
     assert from_huggingface(train, test=train, num_classes=num_classes).num_classes == 2
-    for read, options in ((from_huggingface, {}), (from_tokens, {"label": "label"})):
+    readers: list[tuple[Any, dict[str, Any]]] = [(from_huggingface, {}), (from_tokens, {"label": "label"})]
+    for read, options in readers:
         with pytest.raises(
             DataError, match=r"has the classes cat, dog, and that of the test dog, cat: write test.align_labels"
         ):
@@ -67,6 +70,31 @@ def test_images_become_scaled_channels():
     source = from_huggingface(Split(image=[image.fromarray(pixels)] * 2, label=[0, 1]))
     assert source.x.shape == (2, 1, 2, 4)
     assert torch.equal((source.x[1, 0] * 255).round().to(torch.uint8), torch.from_numpy(pixels))
+
+
+@pytest.mark.parametrize("kind", [None, "numpy", "torch", "pandas"])
+def test_images_of_any_format_are_scaled_channels(kind):
+    datasets = pytest.importorskip("datasets")
+    image = pytest.importorskip("PIL.Image").new("RGB", (2, 4), (255, 51, 0))
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    split = datasets.Dataset.from_dict({"image": [image, image], "label": [0, 1]}, features=features)
+    source = from_huggingface(split.with_format(kind), input="image")
+    assert (source.x.shape, source.x.dtype) == ((2, 3, 4, 2), torch.float32)
+    np.testing.assert_allclose(source.x[0, :, 0, 0], [1.0, 0.2, 0.0])
+    transformed = split.with_transform(
+        lambda rows: rows | {"image": [[1.0, 2.0]] * len(rows["image"])} if "image" in rows else rows
+    )
+    assert from_huggingface(transformed, input="image").x.tolist() == [[1.0, 2.0]] * 2
+
+
+def test_table_with_a_transform_is_refused():
+    datasets = pytest.importorskip("datasets")
+    split = datasets.Dataset.from_dict({"age": [1.0, 2.0], "ill": [0, 1]})
+    assert from_table(split.with_format("numpy"), label="ill").x.tolist() == [[1.0], [2.0]]
+    with pytest.raises(
+        ConfigurationError, match=r"set_transform of the data set would be left out: write dataset\.map"
+    ):
+        from_table(split.with_transform(lambda rows: rows), label="ill")
 
 
 def test_unknown_column_suggests_the_nearest():

@@ -56,7 +56,7 @@ def read_table(table: Any, client: str | None, codes: Codes | None = None) -> pa
     The row numbers of a data frame of pandas are no column, even where Arrow keeps them; levels of its index with a name are.
 
     Raises:
-        ConfigurationError: if it is no table.
+        ConfigurationError: if it is no table, or a data set with a transform.
         DataError: if it cannot be read, only some dates of a column have a time zone, or a category has two spellings.
     """
     read = _read(table, client, codes)
@@ -73,6 +73,8 @@ def _read(table: Any, client: str | None, codes: Codes | None) -> pa.Table:
     if isinstance(table, pa.Table):
         return checked_table(table, "the table")
     if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set
+        if getattr(table, "format", {}).get("type") == "custom":
+            raise ConfigurationError("table: set_transform of the data set would be left out: write dataset.map(...)")
         return table.with_format("arrow")[:]
     check_zones(table)
     try:

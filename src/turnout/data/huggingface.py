@@ -56,6 +56,8 @@ def _columns(
     names = check_split(dataset)
     for column in (input, label, *([client_id] if client_id is not None else [])):
         known_name("column", column, names)
+    if type((getattr(dataset, "features", None) or {}).get(input)).__name__ == "Image" and _is_formatted(dataset):
+        dataset = dataset.with_format(None)  # formats of arrays have levels, and NumPy's the colors last
     inputs, labels = list(dataset[input]), list(dataset[label])
     for part, values in ((input, inputs), (label, labels)):
         if values and isinstance(values[0], str):
@@ -73,6 +75,11 @@ def _columns(
     of_floats = of_labels if of_labels is not None and of_labels.is_floating_point else None
     y = stack_targets(labels, x, of_floats, f"column {label!r}, example")
     return x, y, None if client_id is None else list(dataset[client_id])
+
+
+def _is_formatted(dataset: Any) -> bool:
+    """Return whether the columns of a data set are arrays of a library, and not those of a function of the user."""
+    return getattr(dataset, "format", {}).get("type") not in (None, "custom")
 
 
 def number_of_classes(dataset: Any, label: str, test: Any, given: int | None) -> int | None:
