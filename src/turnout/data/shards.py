@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -119,10 +118,3 @@ class Shards:
     def pooled(cls, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None) -> Shards:
         """Return all examples as those of a single holder, for a test set that belongs to no client."""
         return cls(x, y, np.array([0, len(x)]), weights)
-
-    @classmethod
-    def take(cls, x: torch.Tensor, y: torch.Tensor, rows_by_client: Sequence[np.ndarray]) -> Shards:
-        """Select the rows ``rows_by_client[k]`` of `x` and `y` for client `k`, in that order."""
-        offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in rows_by_client])]).astype(np.int64)
-        rows = torch.from_numpy(np.concatenate([np.asarray(r, dtype=np.int64) for r in rows_by_client]))
-        return cls(x[rows], y[rows], offsets)

@@ -15,7 +15,6 @@ _LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
 BATCH_NORMS = (*_LAYERS, *_LAZY)
 
 Statistics = Literal["own", "average"]
-STATISTICS = ("own", "average")
 """Treatments of running statistics: each client keeps its own, or they are averaged with the parameters."""
 
 

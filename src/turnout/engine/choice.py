@@ -15,7 +15,6 @@ Engine = Literal["auto", "vectorized", "one_by_one"]
 ENGINES = ("auto", "vectorized", "one_by_one")
 
 Precision = Literal["full", "bf16"]
-PRECISIONS = ("full", "bf16")
 """Precisions of local steps: the type of the parameters, or bfloat16 by autocast (see `turnout.engine.network.Network`)."""
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
