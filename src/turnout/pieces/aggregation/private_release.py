@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass, field
 
 import torch
 
-from turnout.base import Aggregation, Controls, Slots, Weights, WithState
+from turnout.base import Aggregation, Slots
 from turnout.core.ranges import Count, Positive, Whole
-from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.maskable import CLIPS_BEFORE, MaskedPhases
+from turnout.core.types import Federation, State
+from turnout.pieces.aggregation.maskable import CLIPS_BEFORE
 from turnout.pieces.aggregation.private_fit import (
     check_coins,
     check_divisor,
@@ -91,21 +91,6 @@ class PrivateRelease(Aggregation, ABC):
         return None if self.secure is None else CLIPS_BEFORE
 
     @property
-    def extra(self) -> MaskedPhases | None:
-        """The phases of the secure sum; None if the server receives single updates."""
-        return None if self.masking is None else MaskedPhases(self.masking, self.summand, nulls_dropped=True)
-
-    @abstractmethod
-    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
-        """Return the contributions of clients to a masked sum, float64 ``[B, P]``, see `ExtraPhases.summand`."""
-
-    @abstractmethod
-    def noised_change(
-        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> WithState:
-        """Return the noised change of the mean of control variates, ``[P]``, and the new state."""
-
-    @property
     def is_correlated(self) -> bool:
         """True if the noise of a round depends on that of earlier rounds."""
         return not isinstance(self.correlation, Independent)
@@ -120,11 +105,6 @@ class PrivateRelease(Aggregation, ABC):
     def acts_alone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True if there is noise, which every counted round has, with or without reports."""
         return self.noise_multiplier > 0
-
-    @property
-    def controls(self) -> Controls:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The sum of changes of control variates, which has noise in every round if updates have."""
-        return Controls(self.noised_change, without_reports=self.control_norm is not None and self.acts_alone)
 
     def release(self, searched: tuple[float, ...] | None = None) -> Release:
         """Return the noised sums as the accountant needs them, with the coefficients that a correlation has searched."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.base import MutatesRows, Weights, WithState
+from turnout.base import Controls, MutatesRows, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.distributed.sums import OnlySums
+from turnout.pieces.aggregation.maskable import MaskedPhases
 from turnout.pieces.aggregation.private_options import check_clients
 from turnout.pieces.aggregation.private_quantile import moved_norm, update_multiplier
 from turnout.pieces.aggregation.private_release import PrivateRelease
@@ -148,6 +149,16 @@ class PrivateSum(PrivateRelease, MutatesRows, name="private_sum"):
             grid_norm(self.norm, secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
         return {"norm": first, "releases": torch.tensor(0), **self.noise.init(federation)}
+
+    @property
+    def controls(self) -> Controls:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The sum of changes of control variates, which has noise in every round if updates have."""
+        return Controls(self.noised_change, without_reports=self.control_norm is not None and self.acts_alone)
+
+    @property
+    def extra(self) -> MaskedPhases | None:
+        """The phases of the secure sum; None if the server receives single updates."""
+        return None if self.masking is None else MaskedPhases(self.masking, self.summand, nulls_dropped=True)
 
     def noised_change(
         self, name: str, weights: Weights, report: Report, state: State, federation: Federation
