@@ -32,7 +32,9 @@ def peak() -> float:
 
 def next_cohort(simulation: Simulation) -> np.ndarray:
     """Return the clients that the next round selects, int64 ``[B]``."""
-    return simulation.experiment.algorithm.selection.select(simulation.pool.candidates(simulation.state.version))
+    return simulation.experiment.algorithm.selection.select(
+        simulation.opt_in.candidates(simulation.availability, simulation.state.version)
+    )
 
 
 def in_turns(

@@ -11,14 +11,18 @@ from turnout.simulation.lockstep import together
 def next_cohort(simulation, measured=None):
     """The cohort of the next round, int64 ``[B]``; a client that is drawn twice is in it twice."""
     record = simulation.state.slots.get("selection", {})
-    candidates = replace(simulation.pool.candidates(simulation.state.version), measured=measured, record=record)
+    candidates = replace(
+        simulation.opt_in.candidates(simulation.availability, simulation.state.version),
+        measured=measured,
+        record=record,
+    )
     return simulation.experiment.algorithm.selection.select(candidates)
 
 
 def measure(simulation):
     """The measurements that the selection needs for the next round; None if it needs none."""
     selection = simulation.experiment.algorithm.selection
-    clients = selection.measuring(simulation.pool.candidates(simulation.state.version))
+    clients = selection.measuring(simulation.opt_in.candidates(simulation.availability, simulation.state.version))
     return ask(simulation, clients, "measure") if selection.measurements else None
 
 

@@ -213,8 +213,8 @@ def test_pool_takes_one_evaluation_per_round(data, monkeypatch):
 
     monkeypatch.setattr(Objective, "evaluate", counted)
     for round in range(5):
-        simulation.pool.candidates(simulation.state.version)
-        simulation.pool.candidates(simulation.state.version).everyone()
+        simulation.opt_in.candidates(simulation.availability, simulation.state.version)
+        simulation.opt_in.candidates(simulation.availability, simulation.state.version).everyone()
         simulation.round()
         assert seen == [len(data.train.x)] * max(round - 1, 0)
     assert simulation.history.rounds["pool"].to_pylist()[:2] == [N, N]

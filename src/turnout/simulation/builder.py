@@ -21,11 +21,10 @@ from turnout.protocol.fits import by_the_clock, check_clock
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.client_memory import ClientMemory
 from turnout.simulation.dispatch import SimulatedClients
-from turnout.simulation.drivers import Driver, InStep, in_virtual_time
 from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.metrics import Judge
 from turnout.simulation.newcomers import Newcomers
-from turnout.simulation.opt_in import CandidatePool, OptIn
+from turnout.simulation.opt_in import OptIn
 from turnout.simulation.plan_ahead import PlanAhead
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.virtual_time import at_random
@@ -91,13 +90,13 @@ class Builder:
         attackers = None if behavior is None else behavior.attackers
         return judge, OptIn(self.experiment, workspace, models, judge, attackers)
 
-    def scheduler(self, availability: BoundAvailability, pool: CandidatePool) -> tuple[Scheduler, Choice | None]:
+    def scheduler(self, availability: BoundAvailability, opt_in: OptIn) -> tuple[Scheduler, Choice | None]:
         """Return the scheduler; in virtual time, also the choice that draws its clients."""
         run, algorithm, n = self.experiment, self.experiment.algorithm, self.experiment.data.num_clients
         if self.clock:
             seconds = run.population.round_seconds
             return at_random(run.pace, availability, seconds, algorithm.selection, run.seed, algorithm)
-        cohorts = SelectedCohorts(algorithm.selection, pool.candidates, partial(np.arange, n))
+        cohorts = SelectedCohorts(algorithm.selection, partial(opt_in.candidates, availability), partial(np.arange, n))
         return Scheduler(run.pace.bind(n, algorithm), cohorts, None, patient=False), None
 
     def server(
@@ -121,19 +120,6 @@ class Builder:
         if workers.speed is not None and self.experiment.algorithm.local.traits.varies:
             workers = replace(workers, message_bytes=messages.of("train"))
         return workers, MessageSizes(workers, server, self.experiment.pace)
-
-    def driver(
-        self,
-        scheduler: Scheduler,
-        choice: Choice | None,
-        workers: SimulatedClients,
-        server: FederatedServer,
-        messages: MessageSizes,
-    ) -> Driver:
-        """Return the driver, with or without a clock."""
-        if choice is None:
-            return InStep(scheduler)
-        return in_virtual_time(scheduler, choice, self.experiment.population, workers, server, messages)
 
     def plan_ahead(self, cohorts: Cohorts, workers: SimulatedClients) -> PlanAhead | None:
         """Return what plans the next round while a device computes; None if there is nothing to plan, or no device."""

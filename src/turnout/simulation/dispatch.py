@@ -116,11 +116,6 @@ class SimulatedClients:
         return replace(train, offsets=train.offsets[[0, -1]])
 
     @property
-    def _limits(self) -> CountLimits:
-        """Limits of the counts that attackers may report."""
-        return CountLimits(self.algorithm.local)
-
-    @property
     def collude(self) -> bool:
         """True if attackers see all updates of a step, which therefore cannot be summed on arrival."""
         return self.behavior is not None and self.behavior.options.colludes
@@ -166,7 +161,8 @@ class SimulatedClients:
                 report, memory = yield Assignment(self, clients, coordinator.task(batch, rows[chunk]))
                 if batch.phase != "measure":
                     self.memory.scatter(clients, memory)
-                report = report if self.behavior is None else self._limits.screened(self.behavior.sent(report))
+                if self.behavior is not None:  # attackers may report any counts
+                    report = CountLimits(self.algorithm.local).screened(self.behavior.sent(report))
                 buffer.add(report.take(np.arange(0)) if is_empty else report)
             if batch.phase != "measure":
                 share_memory(self.memory, batch.clients[rows], coordinator.server.federation.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,25 +22,6 @@ from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.virtual_time import VirtualTime
 from turnout.simulation.work_times import Effort, WorkTimes
-
-
-class Driver(Protocol):
-    """Carries out the actions of the server's pace."""
-
-    def advance(self) -> Step | Gather:
-        """Advance to the next server step, or to the end of a phase before one."""
-        ...
-
-    def figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Return the columns of the table of rounds that this driver adds."""
-        ...
-
-    def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return the state between two steps, as arrays in groups."""
-        ...
-
-    def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
-        """Restore what `state` returned."""
 
 
 class InStep:
@@ -133,24 +114,30 @@ class ByTheClock:
         self.virtual.restore(state)
 
 
-def in_virtual_time(
+Driver = InStep | ByTheClock
+"""A driver carries out the actions of the server's pace."""
+
+
+def driver_of(
     scheduler: Scheduler,
-    choice: Choice,
+    choice: Choice | None,
     population: Population,
     workers: SimulatedClients,
     server: FederatedServer,
     messages: MessageSizes,
-) -> ByTheClock:
-    """Return the driver of a run in virtual time. One client does its task, to measure the size of a report.
+) -> Driver:
+    """Return the driver of a run. In virtual time, one client does its task, to measure the size of a report.
 
     Args:
         scheduler: the scheduler of the server.
-        choice: the choice of the scheduler.
+        choice: the choice of the scheduler; None without a clock.
         population: the clients.
         workers: the same clients, with their model and data.
         server: the server, before its first step.
         messages: measures what clients send and receive.
     """
+    if choice is None:
+        return InStep(scheduler)
     algorithm, seed, speed = server.algorithm, server.federation.seed, workers.speed
     assert speed is not None  # `check_clock` requires one
     task = Task(server.state.params, 0, seed)

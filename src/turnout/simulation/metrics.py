@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,8 +26,7 @@ from turnout.evaluation.metrics import METRICS, Metric, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
 from turnout.record.tables import build
-from turnout.simulation.client_groups import ClientGroup, client_group
-from turnout.simulation.newcomers import Newcomers, unseen_figures
+from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.workspace import Workspace
 
@@ -112,16 +110,16 @@ class Judge:
             ConfigurationError: if that fails.
         """
         if self._newcomers is not None:
-            one = replace(self._newcomers, group=self._newcomers.group.one())
+            one = self._newcomers.one()
             assert one.group.test is not None
             with trying("the data of validation clients"):
                 self._measured(self.scores(one.group.test, partial(one.models, present)))
         if gradients is not None:
             with trying("the computation of gradients over all examples"):
                 self._gradients(1, gradients)
-        if (group := self._unseen(data, algorithm)) is not None:
+        if (unseen := Newcomers.unseen(data, algorithm, self._workspace)) is not None:
             with trying("the data of unseen clients"):
-                self._fitted(group.one(), algorithm, present)
+                unseen.one().figures(present, self._workspace.lanes)
 
     def _first(self, ids: np.ndarray) -> torch.Tensor:
         """Return the initial personal models of any clients."""
@@ -167,19 +165,8 @@ class Judge:
 
     def unseen(self, data: FederatedData, algorithm: Algorithm, present: Task) -> dict[str, float]:
         """Return the scores of unseen clients, with personal parts fitted to their data."""
-        group = self._unseen(data, algorithm)
-        return {} if group is None else self._fitted(group, algorithm, present)
-
-    def _unseen(self, data: FederatedData, algorithm: Algorithm) -> ClientGroup | None:
-        """Return the unseen clients if they fit personal parts; None if there are none."""
-        return None if algorithm.personal is None else client_group("unseen", data, self._workspace)
-
-    def _fitted(self, group: ClientGroup, algorithm: Algorithm, present: Task) -> dict[str, float]:
-        """Return the scores of a group of clients that fit personal parts to their data."""
-        personal = algorithm.personal
-        assert personal is not None
-        first = personal.first(self._workspace.objective.initial, len(present.params))
-        return unseen_figures(personal, algorithm.local, present, first, group, self._workspace.lanes)
+        newcomers = Newcomers.unseen(data, algorithm, self._workspace)
+        return {} if newcomers is None else newcomers.figures(present, self._workspace.lanes)
 
     def by_client(self, data: FederatedData) -> dict[str, np.ndarray]:
         """Return the scores of each client, on its training, validation and test examples."""

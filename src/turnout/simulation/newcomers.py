@@ -8,26 +8,26 @@ import numpy as np
 import torch
 
 from turnout.base import Local, Personalization
+from turnout.base.algorithm import Algorithm
 from turnout.base.tuning import tuned
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
+from turnout.data.federated import FederatedData
 from turnout.data.gather import held_out
-from turnout.simulation.client_groups import ClientGroup
+from turnout.simulation.client_groups import ClientGroup, client_group
 from turnout.simulation.workspace import Workspace
 
 
 @dataclass(frozen=True, eq=False)
 class Newcomers:
-    """Validation clients with personal models, which they fit to half of their examples.
-
-    The other half, drawn at random for each client, validates the fitted models.
+    """Clients that never train, with personal models that they fit to their training examples.
 
     Args:
-        personal: the personalization; models are fitted by the largest of its numbers of local steps.
+        personal: the personalization, with the numbers of local steps after which models are evaluated.
         local: the local rule.
         first: the initial personal part, ``[P_v]``.
-        group: the clients, with the two halves of their examples as training and test examples.
+        group: the clients.
     """
 
     personal: Personalization
@@ -37,7 +37,9 @@ class Newcomers:
 
     @classmethod
     def of(cls, experiment: Configuration, workspace: Workspace) -> Newcomers | None:
-        """Divide the examples of validation clients into halves; None without such clients or personal models.
+        """Return the validation clients of a run; None without such clients or personal models.
+
+        They fit models to half of their examples, and are validated on the other half, drawn at random for each client.
 
         Raises:
             ConfigurationError: if no client has two examples.
@@ -58,8 +60,20 @@ class Newcomers:
         group = ClientGroup(fitting, validation, workspace.objective, transforms, data.num_clients)
         return cls(algorithm.personal, algorithm.local, first, group)
 
+    @classmethod
+    def unseen(cls, data: FederatedData, algorithm: Algorithm, workspace: Workspace) -> Newcomers | None:
+        """Return the unseen clients; None without such clients or personal models."""
+        personal, objective = algorithm.personal, workspace.objective
+        if personal is None or (group := client_group("unseen", data, workspace)) is None:
+            return None
+        return cls(personal, algorithm.local, personal.first(objective.initial, objective.layout.num_shared), group)
+
+    def one(self) -> Newcomers:
+        """Return one of the clients, see `ClientGroup.one`."""
+        return replace(self, group=self.group.one())
+
     def models(self, task: Task, rows: np.ndarray) -> torch.Tensor:
-        """Return the personal models of clients, ``[B, P]``, after they were fitted.
+        """Return the personal models of clients, ``[B, P]``, after the largest number of local steps.
 
         Args:
             task: the shared part, the version and the seed.
@@ -71,49 +85,33 @@ class Newcomers:
         purpose = "personal parts of validation clients"
         return tuned(rule, replace(task, params=whole), self.group.clients(rows), purpose).params
 
+    def figures(self, task: Task, lanes: int) -> dict[str, float]:
+        """Return loss, and accuracy or root-mean-square error, over all examples of the clients.
 
-def unseen_figures(
-    personal: Personalization, local: Local, task: Task, first: torch.Tensor, group: ClientGroup, lanes: int
-) -> dict[str, float]:
-    """Return loss, and accuracy or root-mean-square error, of clients that never trained.
+        They receive the shared part, which is frozen, and fit a personal part to their data.
 
-    They receive the shared part, which is frozen, and fit a personal part to their data. Figures are over all their examples.
+        Args:
+            task: the shared part, the version and the seed.
+            lanes: number of clients that train side by side.
+        """
+        steps = self.personal.adaptation_steps
+        by_kind = {f"unseen_after_{k}": k for k in steps} if isinstance(steps, tuple) else {"unseen": steps}
+        return {
+            f"{kind}_{name}": value
+            for kind, number in by_kind.items()
+            for name, value in self._figures_after(number, task, lanes).items()
+        }
 
-    Args:
-        personal: the personalization, with the number of local steps.
-        local: the local rule.
-        task: the shared part, the version and the seed.
-        first: the initial personal part, ``[P_v]``.
-        group: the clients.
-        lanes: number of clients that train side by side.
-    """
-    steps = personal.adaptation_steps
-    by_kind = {f"unseen_after_{k}": k for k in steps} if isinstance(steps, tuple) else {"unseen": steps}
-    return {
-        f"{kind}_{name}": value
-        for kind, number in by_kind.items()
-        for name, value in _figures(personal, local, number, task, first, group, lanes).items()
-    }
-
-
-def _figures(
-    personal: Personalization,
-    local: Local,
-    steps: int,
-    task: Task,
-    first: torch.Tensor,
-    group: ClientGroup,
-    lanes: int,
-) -> dict[str, float]:
-    """Return the figures after this number of steps, by split and name."""
-    whole = personal.newcomer(task.params, first)
-    rule, row = personal.adapting(local, steps), {}
-    scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)
-    for split, shards in group.splits.items():
-        has_data = shards.sizes > 0
-        share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
-        for name in ("loss", group.objective.metric(shards.y)):
-            values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
-            row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
-    # The score is NaN if outputs do not have the shape of targets.
-    return {name: value for name, value in row.items() if not np.isnan(value)}
+    def _figures_after(self, steps: int, task: Task, lanes: int) -> dict[str, float]:
+        """Return the figures after this number of steps, by split and name."""
+        group, whole = self.group, self.personal.newcomer(task.params, self.first)
+        rule, row = self.personal.adapting(self.local, steps), {}
+        scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)
+        for split, shards in group.splits.items():
+            has_data = shards.sizes > 0
+            share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
+            for name in ("loss", group.objective.metric(shards.y)):
+                values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
+                row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
+        # The score is NaN if outputs do not have the shape of targets.
+        return {name: value for name, value in row.items() if not np.isnan(value)}

@@ -52,7 +52,7 @@ class OptIn:
         )  # clients that never train have no personal part
         self._group = cache(lambda kind: client_group(kind, data, workspace) if kind in kinds else None)
         initial = workspace.objective.initial
-        self._present = Task(initial, 0, experiment.seed)
+        self._present, self._seed = Task(initial, 0, experiment.seed), experiment.seed
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
         if _needs_requirements(experiment):
@@ -84,6 +84,16 @@ class OptIn:
     def pool(self, version: int) -> np.ndarray | None:
         """Return the clients that opt in at the present model, whose version this is, bool ``[N]``; None is all."""
         return None if self._pool is None else self._pool.members(version, self._content)
+
+    def candidates(self, availability: BoundAvailability, version: int) -> Candidates:
+        """Return the clients that are available and opt in, for the round that starts with a version of the model."""
+        pool = self.pool(version)
+
+        def available(clients: np.ndarray) -> np.ndarray:
+            flags = availability.available(clients, version)
+            return flags if pool is None else flags & pool[clients]
+
+        return Candidates(available, availability.num_clients, version, self._seed)
 
     def _content(self) -> np.ndarray:
         """Return the clients whose requirement the present model meets, bool ``[N]``, by one pass over all examples."""
@@ -172,26 +182,3 @@ def _needs_requirements(experiment: Configuration) -> bool:
         or experiment.appeal
         or any(isinstance(measurement, OfRequirement) for measurement in measurements)
     )
-
-
-class CandidatePool:
-    """The clients that are available and have opted in.
-
-    Args:
-        availability: the availability of clients.
-        opt_in: the clients that opt in.
-        seed: the seed of selections.
-    """
-
-    def __init__(self, availability: BoundAvailability, opt_in: OptIn, seed: int) -> None:
-        self._availability, self._opt_in, self._seed = availability, opt_in, seed
-
-    def candidates(self, version: int) -> Candidates:
-        """Return the candidates for the round that starts with a version of the model."""
-        pool = self._opt_in.pool(version)
-
-        def available(clients: np.ndarray) -> np.ndarray:
-            flags = self._availability.available(clients, version)
-            return flags if pool is None else flags & pool[clients]
-
-        return Candidates(available, self._availability.num_clients, version, self._seed)

@@ -19,10 +19,9 @@ from turnout.record.rows import Recorder
 from turnout.simulation.builder import Builder
 from turnout.simulation.dispatch import SimulatedClients, Steps
 from turnout.simulation.divergence import check_updates
-from turnout.simulation.drivers import InStep
+from turnout.simulation.drivers import InStep, driver_of
 from turnout.simulation.lockstep import together
 from turnout.simulation.metrics import client_weights
-from turnout.simulation.opt_in import CandidatePool
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.work_times import round_seconds
@@ -63,12 +62,11 @@ class Simulation:
         self.judge, self.opt_in = build.evaluation(self.workspace, self.models, self.behavior)
         workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behavior)
         self._try(workers, params)
-        self.pool = CandidatePool(self.availability, self.opt_in, experiment.seed)
-        scheduler, choice = build.scheduler(self.availability, self.pool)
+        scheduler, choice = build.scheduler(self.availability, self.opt_in)
         self.server = build.server(params, federation, scheduler.cohorts, workers)
         self.workers, self.messages = build.measured(workers, self.server)
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not workers.collude)
-        self.driver = build.driver(scheduler, choice, self.workers, self.server, self.messages)
+        self.driver = driver_of(scheduler, choice, experiment.population, self.workers, self.server, self.messages)
         self.plan_ahead = build.plan_ahead(scheduler.cohorts, self.workers)
 
     @property
