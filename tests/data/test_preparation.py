@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,27 @@ def test_saved_run_predicts_as_the_model_that_was_trained(tmp_path: Path) -> Non
     np.testing.assert_array_equal(loaded.predict(TABLE), right)
     np.testing.assert_allclose(loaded.predict_proba(TABLE), outputs.detach().softmax(1), atol=1e-6)
     assert loaded.preparation == data.preparation
+
+
+def test_predictions_on_transformed_inputs_are_left_to_the_user() -> None:
+    source = replace(to.data.from_table(TABLE, **OPTIONS), transforms=(to.data.Normalize(50.0, 10.0),))
+    data = source.split(test_fraction=0.2)
+    result = to.Experiment(data=data, model=to.models.Logistic(), rounds=1).run()
+    for ask in (result.predict, result.predict_proba):
+        with pytest.raises(
+            ConfigurationError, match=r"transformed by Normalize, which predict\(\) does not apply: apply it to"
+        ):
+            ask(TABLE)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "BCEWithLogitsLoss"])
+def test_outputs_with_nan_predict_no_class(loss: str) -> None:
+    outputs = torch.tensor([[0.5], [math.nan]])
+    outputs = outputs if loss.startswith("BCE") else torch.cat([outputs, 1 - outputs], dim=1)
+    with pytest.raises(
+        DataError, match="the outputs for row 2 are NaN, which predict no class: the model has diverged"
+    ):
+        predictions(outputs, None, loss)
 
 
 class OneOutput(nn.Module):

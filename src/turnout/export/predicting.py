@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
@@ -35,10 +36,11 @@ class Predicting:
             client: client whose model it is; None is the shared one.
 
         Raises:
-            ConfigurationError: if the run was not on a table, or a column is missing; and as `model`.
-            DataError: if a cell has an unknown category, or no value.
+            ConfigurationError: if the run was not on a table or its inputs were transformed, or a column is missing; and as
+                `model`.
+            DataError: if a cell has an unknown category, or no value; or if outputs are NaN, which predict no class.
         """
-        outputs = usage.outputs_of(self._with(client), self.preparation, table)
+        outputs = self._outputs(table, client)
         if self._are_numbers:
             return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
         return usage.predictions(outputs, self.preparation, usage.loss_of(self.config))
@@ -54,9 +56,22 @@ class Predicting:
         """
         if self._are_numbers:
             raise ConfigurationError("the targets of the run are numbers, which have no probabilities: write predict()")
-        return usage.probabilities(
-            usage.outputs_of(self._with(client), self.preparation, table), usage.loss_of(self.config)
-        )
+        return usage.probabilities(self._outputs(table, client), usage.loss_of(self.config))
+
+    def _outputs(self, table: Any, client: int | None) -> torch.Tensor:
+        """Return the outputs of the model for the rows of a table.
+
+        Raises:
+            ConfigurationError: if inputs were transformed after their preparation; and as `predict`.
+        """
+        transforms = ((self.config or {}).get("data") or {}).get("transforms") or ()
+        if transforms and self.preparation is not None:
+            names = ", ".join(str(one.get("kind") if isinstance(one, Mapping) else one) for one in transforms)
+            raise ConfigurationError(
+                f"the inputs of the run were transformed by {names}, which predict() does not apply: apply it to "
+                "result.preparation(table), and write result.model(inputs)"
+            )
+        return usage.outputs_of(self._with(client), self.preparation, table)
 
     @property
     def _num_classes(self) -> int | None:

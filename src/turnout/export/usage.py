@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.preparation import FILE, Preparation
 from turnout.data.transformer import FittedTransform
 
@@ -161,8 +161,17 @@ def probabilities(outputs: torch.Tensor, loss: str) -> np.ndarray:
 
 
 def predictions(outputs: torch.Tensor, preparation: Prepared | None, loss: str) -> np.ndarray:
-    """Return names of classes, their numbers where they have no names, or several labels 0 and 1."""
+    """Return names of classes, their numbers where they have no names, or several labels 0 and 1.
+
+    Raises:
+        DataError: if outputs are NaN.
+    """
     shares = probabilities(outputs, loss)
+    if (missing := np.isnan(shares).any(axis=1)).any():
+        row = int(missing.argmax()) + 1
+        raise DataError(
+            f"the outputs for row {row} are NaN, which predict no class: the model has diverged, train it anew"
+        )
     if loss in BINARY and outputs.dim() > 1 and outputs.shape[1] > 1:
         return (shares > 0.5).astype(np.int64)
     labels = shares.argmax(axis=1)
