@@ -84,7 +84,6 @@ class Tune:
             trials = _Trials(name, make, beside / name, resources, progress)
             rounds = make(self.seeds[0]).rounds
             tuned[name] = Search(self.axes[name], rounds, tuple(self.seeds), self.budget, trials)()
-        folder.mkdir(parents=True, exist_ok=True)
         storage.save(folder, {FILE: storage.json_writer({name: asdict(each) for name, each in tuned.items()})})
         return tuned
 

@@ -67,7 +67,6 @@ class Tracker(Registered, Callback):
     def remember(self, identity: str) -> None:
         """Save the tracker's ID of the run in the folder."""
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
             storage.save(self._folder, {self._file: storage.json_writer({"run": identity})})
 
     @property

@@ -28,10 +28,8 @@ def predict(options: PredictOptions) -> None:
         turnout predict runs/fedavg-patients-0 new.csv
         turnout predict runs/fedavg-patients-0 new.csv --probabilities -o predicted.csv
     """
-    import csv
-    import io
-
     from turnout.result import load
+    from turnout.results.formats import csv_of
 
     result = load(options.folder)
     name = "prediction" if result.preparation is None else result.preparation.label
@@ -41,12 +39,9 @@ def predict(options: PredictOptions) -> None:
         known = None if result.preparation is None else result.preparation.classes
         labels = known or tuple(map(str, range(shares.shape[1])))
         columns |= {f"p({label})": shares[:, i].tolist() for i, label in enumerate(labels)}
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    text = csv_of(list(columns), zip(*columns.values(), strict=True))
     if options.output is None:
-        typer.echo(text.getvalue(), nl=False)
+        typer.echo(text, nl=False)
     else:
-        options.output.write_text(text.getvalue(), encoding="utf-8")
+        options.output.write_text(text, encoding="utf-8")
         typer.echo(f"{options.output}: {len(columns[name])} rows")

@@ -21,7 +21,7 @@ import torch
 from turnout.comparison.tuning import Outcome, Search, Trial, Tuned
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.experiment import Experiment
-from turnout.record.storage import replace_files
+from turnout.record.storage import replace_files, text_writer
 from turnout.simulation.running import Interrupted
 from turnout.version import __version__
 from turnout.workbench.benchmark.cells import Cell, Version
@@ -76,9 +76,7 @@ def _defined(row: Row) -> list[str]:
 
 def save(row: Row, path: Path) -> None:
     """Save a row as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(row, indent=1, sort_keys=True) + "\n"
-    replace_files({path: lambda file: file.write_text(text, "utf-8")})
+    replace_files({path: text_writer(json.dumps(row, indent=1, sort_keys=True) + "\n")})
 
 
 def load(path: Path) -> Row:

@@ -125,6 +125,5 @@ def _write_page(rows: list, tier: str, path: Path) -> None:
     from turnout.workbench.benchmark.standings import RANKED, table_of
 
     version = Version.read()
-    path.parent.mkdir(parents=True, exist_ok=True)
     tables = [table_of(rows, version, tier, figure) for figure in RANKED]
     typer.echo(f"page: {write(tables, version, path)}")
