@@ -1,5 +1,6 @@
 """Counted predictions: confusion, precision and recall by class, calibration."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,18 @@ def test_outputs_with_nan_predict_no_class(tmp_path: Path) -> None:
     np.testing.assert_array_equal(confusion([rest, table])[:, :4], confusion([rest]) + matrix[:, :4])
     write(tmp_path / "predictions.parquet", [table], table.schema)
     assert read(tmp_path / "predictions.parquet", PREDICTION_COLUMNS).equals(table)
+
+
+def test_infinite_outputs_are_sure_predictions() -> None:
+    logits = torch.tensor(
+        [[math.inf, 0.0], [0.0, math.inf], [-math.inf, 3.0], [-math.inf, -math.inf], [math.inf, math.inf]]
+    )
+    labels = torch.tensor([0, 0, 1, 0, 1])
+    table = count_predictions(logits, labels)
+    assert confusion([table]).tolist() == [[2, 1], [1, 1]]
+    assert score(logits, labels).tolist() == [1.0, 0.0, 1.0, 1.0, 0.0]
+    assert calibration([table]).to_pydict()["confidence"] == [0.5, 1.0]
+    assert calibration_error(logits, labels) == pytest.approx((abs(1 - 1.0) + abs(2 - 3.0)) / 5)
 
 
 def test_figure_shows_outputs_with_nan_beside_the_classes() -> None:

@@ -105,7 +105,8 @@ def calibration_error(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     >>> calibration_error(torch.tensor([[100.0, 0.0], [100.0, 0.0]]), torch.tensor([0, 1]))
     0.5
     """
-    confidence, predicted = outputs.double().softmax(dim=1).max(dim=1)
+    confidence = outputs.double().nan_to_num(torch.nan).softmax(dim=1).max(dim=1).values  # without infinity
+    predicted = outputs.argmax(dim=1)
     bins = (confidence * _BINS).ceil().long().clamp(1, _BINS) - 1
     gap = (predicted == targets).double() - confidence
     return float(torch.zeros(_BINS, dtype=torch.float64).index_add_(0, bins.cpu(), gap.cpu()).abs().sum()) / len(

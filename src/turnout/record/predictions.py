@@ -35,7 +35,9 @@ def count_predictions(logits: torch.Tensor, targets: torch.Tensor) -> pa.Table:
     [{'label': 0, 'predicted': 0, 'bin': 13, 'count': 1}, {'label': 0, 'predicted': 0, 'bin': 14, 'count': 1}, {'label': 1,
     'predicted': 1, 'bin': 0, 'count': 0}]
     """
-    confidence, predicted = (part.cpu().numpy() for part in logits.double().softmax(dim=1).max(dim=1))
+    predicted = logits.max(dim=1).indices.cpu().numpy()  # as of the accuracy
+    finite = logits.double().nan_to_num(torch.nan)  # infinite ones have no softmax
+    confidence = finite.softmax(dim=1).max(dim=1).values.cpu().numpy()
     num_classes, labels = logits.shape[1], targets.cpu().numpy()
     predicted, confidence = np.where(np.isnan(confidence), num_classes, predicted), np.nan_to_num(confidence)
     bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
