@@ -18,7 +18,7 @@ from turnout.protocol.secure.masking import Masking
 from turnout.protocol.streaming import product_of_factors
 
 
-class MaskedSum:
+class MaskedSum(MaskedVectors):
     """Compute the sum of the weighted updates of one round.
 
     Args:
@@ -39,31 +39,29 @@ class MaskedSum:
         attendance: Attendance,
         messages: Messages,
     ) -> None:
-        self._vectors = MaskedVectors(masking, len(state.params), attendance, messages, self._factors)
-        self.inputs, self.gathered = self._vectors.inputs, self._vectors.gathered
+        super().__init__(masking, len(state.params), attendance, messages)
         self._weighting, self._state, self._federation = weighting, state, federation
-        self._attendance, self._messages = attendance, messages
 
     def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
         """Open the sum, if enough clients have helped to remove the masks."""
-        total, culprits, why = self._vectors.total(clients)
+        total, culprits, why = self.total(clients)
         if total is None:
             return None, culprits, why
         return self._in_the_sum(torch.from_numpy(total).to(self._state.params.device)), culprits, why
 
     def _in_the_sum(self, total: torch.Tensor) -> Report:
         """Return the reports of the clients in the sum, with the sum in place of their updates."""
-        rows = np.searchsorted(self._vectors.dealt, self._attendance.masked)
-        reports, factors = self._announcements().take(rows), self._factors()[torch.from_numpy(rows)]
+        rows = np.searchsorted(self.dealt, self._attendance.masked)
+        reports, factors = self._announcements().take(rows), self.factors()[torch.from_numpy(rows)]
         delta = Summed(total, factors, self._state.params.dtype)
         return replace(reports, delta=delta)
 
     def _announcements(self) -> Report:
         """Return the reports of all clients in the graph, without updates."""
-        reports = Report.cat(self._messages.report(client) for client in self._vectors.dealt)
+        reports = Report.cat(self._messages.report(client) for client in self.dealt)
         return replace(reports, good=reports.finite())
 
-    def _factors(self) -> torch.Tensor:
-        """Return the factor of each client's update, float64 ``[n]``."""
+    def factors(self) -> torch.Tensor:
+        """Return the product of the weightings' factors of each client's update, float64 ``[n]``."""
         reports = self._announcements()
         return product_of_factors(self._weighting, self._state, self._federation, reports, int(reports.version[0]))

@@ -6,7 +6,7 @@ the middle of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -55,38 +55,31 @@ def form_of(phase: str, bits: int, inputs: Shapes, length: int) -> Form:
 
 
 class MaskedVectors:
-    """Compute the sum of clients' vectors from their messages, phase by phase.
+    """Compute the sum of clients' vectors from their messages, phase by phase. Subclasses may give vectors `factors`.
 
     Args:
         masking: options of the sum.
         length: length of a vector.
         attendance: clients in each phase.
         messages: messages of the clients; those of the phase ``"train"`` hold their keys.
-        factors: function that returns the factor of each client's vector, float64 ``[n]``, in the order of `dealt`;
-            None is 1 for all.
 
     Attributes:
         dealt: clients that have neighbors, ascending.
     """
 
-    def __init__(
-        self,
-        masking: Masking,
-        length: int,
-        attendance: Attendance,
-        messages: Messages,
-        factors: Callable[[], torch.Tensor] | None = None,
-    ) -> None:
-        self._masking, self._length, self._attendance = masking, length, attendance
-        self._messages, self._factors = messages, factors
+    def __init__(self, masking: Masking, length: int, attendance: Attendance, messages: Messages) -> None:
+        self._masking, self._length, self._attendance, self._messages = masking, length, attendance, messages
         self.dealt = sorted(attendance.neighbors)
+
+    def factors(self) -> torch.Tensor:
+        """Return the factor of each client's vector, float64 ``[n]``, in the order of `dealt`."""
+        return torch.ones(len(self.dealt), dtype=torch.float64)
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their task of a phase, tensors ``[1, ...]`` by name."""
         server, neighbors = self._begun()
         if phase == "share":
-            values = [1.0] * len(self.dealt) if self._factors is None else self._factors().tolist()
-            factors = dict(zip(self.dealt, values, strict=True))
+            factors = dict(zip(self.dealt, self.factors().tolist(), strict=True))
             return {client: _row(_keys(neighbors[client + 1]), weight=factors[client]) for client in clients}
         sealed = self._shared(server)
         if phase == "mask":

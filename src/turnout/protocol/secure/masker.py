@@ -162,7 +162,7 @@ class VectorMasker:
             )
 
 
-class Masker:
+class Masker(VectorMasker):
     """Mask the updates of a client, one round after another.
 
     Args:
@@ -172,24 +172,20 @@ class Masker:
     """
 
     def __init__(
-        self,
-        masking: Masking,
-        summand: Callable[[torch.Tensor, Report, None], torch.Tensor],
-        nulls: bool = False,
+        self, masking: Masking, summand: Callable[[torch.Tensor, Report, None], torch.Tensor], nulls: bool
     ) -> None:
-        self._vectors, self._code = VectorMasker(masking), masking.code
+        super().__init__(masking)
         self._summand, self._nulls = summand, nulls
-        self.answer, self.drop_out = self._vectors.answer, self._vectors.drop_out
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
         """Return the message before the masked update: the keys, and the numbers from which weights are computed."""
-        self._vectors.forget()
+        self.forget()
         if self._nulls:
             report = replace(report.nulled()[0], good=None)
         if not report.finite()[0]:
             log.warning("no update is sent, because it holds NaN or infinity")
             return None
-        keys = self._vectors.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
+        keys = self.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
         counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
         numbers = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
         return numbers | {f"seen.{name}": value for name, value in report.seen.items()} | keys
@@ -197,7 +193,7 @@ class Masker:
     def _encoded(self, weight: float, report: Report) -> np.ndarray:
         """Return the codes of an update multiplied by its weight."""
         factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
-        return self._code.encode(self._summand(factors, report, None)[0].cpu().numpy())
+        return self._masking.code.encode(self._summand(factors, report, None)[0].cpu().numpy())
 
 
 def _clients(inputs: State, name: str) -> list[int]:
