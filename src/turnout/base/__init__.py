@@ -40,7 +40,6 @@ from turnout.base.server import StepsAlone as StepsAlone
 from turnout.base.smoothed_rates import SmoothedRates as SmoothedRates
 from turnout.base.stateful import MutatesRows as MutatesRows
 from turnout.base.stateful import Stateful as Stateful
-from turnout.base.stateful import WithState as WithState
 from turnout.base.traits import Traits as Traits
 from turnout.base.weighting import InformsClients as InformsClients
 from turnout.base.weighting import KnownInAdvance as KnownInAdvance
@@ -49,3 +48,4 @@ from turnout.base.weighting import Weighting as Weighting
 from turnout.base.weighting import Weights as Weights
 from turnout.base.weighting import Whose as Whose
 from turnout.base.weighting import check_weights as check_weights
+from turnout.core.types import WithState as WithState

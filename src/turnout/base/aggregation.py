@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 from turnout.base.controls import Controls
 from turnout.base.phases import ExtraPhases
-from turnout.base.stateful import Stateful, WithState
+from turnout.base.stateful import Stateful
 from turnout.base.weighting import Weights
 from turnout.core.registry import Family
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, Report, State, WithState
 
 ModelReads = frozenset[Literal["model", "offset", "kept", "base"]]
 """Models that an aggregation uses, see `Aggregation.reads`."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base.stateful import WithState
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, Report, State, WithState
 from turnout.core.updates import Updates
 
 _PLACE = "controls"

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from turnout.base.stateful import Stateful, WithState
+from turnout.base.stateful import Stateful
 from turnout.base.weighting import Weights
 from turnout.core.registry import Family
 from turnout.core.schedule import Schedule
-from turnout.core.types import Report, State
+from turnout.core.types import Report, State, WithState
 
 
 class Server(Stateful):

@@ -12,9 +12,6 @@ import torch
 from turnout.base.piece import Piece
 from turnout.core.types import Federation, Report, State
 
-WithState = tuple[torch.Tensor, State]
-"""The result of a piece, and its new state."""
-
 
 class Stateful(Piece, ABC):
     """Base class of pieces of the server's step that carry a state from round to round."""

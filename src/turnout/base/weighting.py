@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from turnout.base.stateful import Stateful, WithState
+from turnout.base.stateful import Stateful
 from turnout.core.checks import ConfigurationError, counted
 from turnout.core.device import to_device
 from turnout.core.registry import Family
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, Report, State, WithState
 
 Weights = torch.Tensor
 """One weight for each report, float64 ``[B]``."""

@@ -17,6 +17,9 @@ from turnout.core.updates import Updates, join
 State = dict[str, torch.Tensor]
 """The state of a piece between rounds: named tensors, so that every state can be saved without pickle."""
 
+WithState = tuple[torch.Tensor, State]
+"""The result of a piece, and its new state."""
+
 
 Vectors = dict[str, Any]
 """Vectors of reports beside the update, by name: tensors ``[B, ...]``, or on the server `Updates` ``[B, P]``."""

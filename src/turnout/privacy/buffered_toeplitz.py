@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from turnout.core.ranges import Count
-from turnout.core.types import State
-from turnout.privacy.correlation import Correlation
+from turnout.core.types import State, WithState
+from turnout.privacy.correlation import Correlation, Searched
 from turnout.privacy.mechanisms import library
 
 
@@ -49,9 +49,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
 
     buffers: Count = 4
 
-    def coefficients(
-        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
-    ) -> np.ndarray:
+    def coefficients(self, rounds: int, separation: int, most: int | None, searched: Searched = None) -> np.ndarray:
         """Return 1, followed by the sums over buffers."""
         rates, weights = self.search(rounds, separation, most) if searched is None else searched
         return _column(rates, weights, rounds).numpy()
@@ -65,9 +63,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
         searched = torch.zeros(2, self.buffers, dtype=torch.float64)
         return {"correlated": torch.zeros(self.buffers, *shape, dtype=torch.float64), "searched": searched}
 
-    def next(
-        self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
-    ) -> tuple[torch.Tensor, State]:
+    def next(self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None) -> WithState:
         """Return ``y_t = zeta_t - round(sum_j omega_j s_j)``, and ``s_j <- theta_j s_j + y_t``."""
         buffers, searched = state["correlated"], state["searched"]
         if not searched.any():

@@ -17,7 +17,10 @@ import torch
 
 from turnout.core.ranges import Count
 from turnout.core.registry import Family, Registered
-from turnout.core.types import State
+from turnout.core.types import State, WithState
+
+Searched = torch.Tensor | None
+"""Coefficients that `Correlation.search` returned; None before the search, or without one."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,7 @@ class Correlation(Registered, ABC):
     the first round, so that a run that is resumed on another machine has the same ones."""
 
     @abstractmethod
-    def coefficients(
-        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
-    ) -> np.ndarray:
+    def coefficients(self, rounds: int, separation: int, most: int | None, searched: Searched = None) -> np.ndarray:
         """Return the first column of C, float64 ``[rounds]``, positive and not increasing.
 
         Args:
@@ -52,9 +53,7 @@ class Correlation(Registered, ABC):
         """Return the initial state, zeros."""
 
     @abstractmethod
-    def next(
-        self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
-    ) -> tuple[torch.Tensor, State]:
+    def next(self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None) -> WithState:
         """Return a round of ``C^-1 zeta`` from the round of zeta, integers as float64, and the new state.
 
         What earlier rounds contribute is rounded, so that the result is an integer for each integer of zeta.
@@ -70,9 +69,7 @@ class Correlation(Registered, ABC):
 class Independent(Correlation, name="independent"):
     """Add independent noise in every round (``C = I``)."""
 
-    def coefficients(
-        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
-    ) -> np.ndarray:
+    def coefficients(self, rounds: int, separation: int, most: int | None, searched: Searched = None) -> np.ndarray:
         """Return one 1, followed by zeros."""
         return np.eye(1, rounds)[0]
 
@@ -80,9 +77,7 @@ class Independent(Correlation, name="independent"):
         """Return an empty state."""
         return {}
 
-    def next(
-        self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
-    ) -> tuple[torch.Tensor, State]:
+    def next(self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None) -> WithState:
         """Return the noise unchanged."""
         return noise, state
 
@@ -115,9 +110,7 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
         """Return the number of bands for a number of rounds."""
         return min(rounds, separation if self.bands is None else self.bands)
 
-    def coefficients(
-        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
-    ) -> np.ndarray:
+    def coefficients(self, rounds: int, separation: int, most: int | None, searched: Searched = None) -> np.ndarray:
         """Return the bands, followed by zeros."""
         j = np.arange(1, rounds)
         column = np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
@@ -129,9 +122,7 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
         rows = torch.zeros(self._bands(rounds, separation) - 1, *shape, dtype=torch.float64)
         return {"correlated": rows, "at": torch.tensor(0)}
 
-    def next(
-        self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
-    ) -> tuple[torch.Tensor, State]:
+    def next(self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None) -> WithState:
         """Return ``y_t = zeta_t - round(sum_{j=1}^{p-1} c_j y_{t-j})``, and overwrite the oldest y with it."""
         rows, at = state["correlated"], int(state["at"])
         if not len(rows):

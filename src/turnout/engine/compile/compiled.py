@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from turnout.engine.compile.arguments import Signature, row_of, shape_of, single, tensors_of
+from turnout.engine.compile.arguments import Arguments, Signature, row_of, shape_of, single, tensors_of
 from turnout.engine.compile.backends import usable
 from turnout.engine.compile.compare import agree, same_bits
 from turnout.engine.compile.passes import trace
@@ -80,9 +80,7 @@ class Compiled:
         self.refused: str | None = None
         self.backends: dict[Any, str] = {}
 
-    def replay(
-        self, fixed: tuple[torch.Tensor | None, ...], columns: tuple[torch.Tensor | None, ...]
-    ) -> Iterator[tuple[torch.Tensor | None, ...]]:
+    def replay(self, fixed: Arguments, columns: Arguments) -> Iterator[Arguments]:
         """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for its changes in place.
 
         Yields the arguments of the calls that go through Python; the caller passes them to `function`. Once there is a
@@ -125,7 +123,7 @@ class Compiled:
             self._traced[key], self.backends[key] = traced, "shared"
         return self._traced.get(key)
 
-    def _count_call(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
+    def _count_call(self, key: Any, arguments: Arguments) -> None:
         """Count a call in Python; after enough of them, trace the function for the next call."""
         calls = self._calls[key]
         self._calls[key] += 1
@@ -156,9 +154,7 @@ class Compiled:
             of_key.pop(key, None)
         self._tried.discard(key)
 
-    def _tried_out(
-        self, traced: Callable[..., Any], key: Any, arguments: tuple[torch.Tensor | None, ...]
-    ) -> list[torch.Tensor] | None:
+    def _tried_out(self, traced: Callable[..., Any], key: Any, arguments: Arguments) -> list[torch.Tensor] | None:
         """Return the outcome of a trace on copies of the arguments of a call; None if it fails."""
         _, fixed = key
         try:
@@ -192,7 +188,7 @@ class Compiled:
             LOG.warning("%s", self.refused)
         self._traced, self.backends = {}, dict.fromkeys(self._tried, self.refused)
 
-    def _try_to_trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
+    def _try_to_trace(self, key: Any, arguments: Arguments) -> None:
         """Trace the function, and record the reason if that fails."""
         if self.refused is not None:  # since this was called for
             return
@@ -204,7 +200,7 @@ class Compiled:
             self.backends[key] = f"{_IN_PYTHON}, because it cannot be traced: {type(error).__name__}: {error}"
             LOG.info(self.backends[key])
 
-    def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
+    def _trace(self, key: Any, arguments: Arguments) -> Callable[..., Any]:
         """Return a function that runs the traced operations, on tensors, or on lists of them if it is repeated."""
         _, fixed = key
         call = self._signature.of_tensors(self.function, arguments)

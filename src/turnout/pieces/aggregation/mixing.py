@@ -14,6 +14,9 @@ from turnout.core.ranges import Count
 from turnout.core.registry import Family, Registered
 from turnout.core.types import Federation, Report
 
+Products = Callable[[], torch.Tensor]
+"""A function that returns all inner products of the vectors, float64 ``[B, B]``; without a call they are not computed."""
+
 
 class Mixing(Registered, ABC):
     """Base class of linear transformations of B vectors into n others: a matrix ``[n, B]`` whose rows sum to 1."""
@@ -21,9 +24,7 @@ class Mixing(Registered, ABC):
     family = Family("mixing", "mixings", ("turnout.pieces.aggregation",))
 
     @abstractmethod
-    def matrix(
-        self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
-    ) -> torch.Tensor:
+    def matrix(self, report: Report, byzantine: int, products: Products, federation: Federation) -> torch.Tensor:
         """Return the matrix, float64 ``[n, B]``.
 
         Args:
@@ -51,9 +52,7 @@ class NearestNeighbors(Mixing, name="nearest_neighbors"):
     Reference: Allouah et al., "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
     """
 
-    def matrix(
-        self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
-    ) -> torch.Tensor:
+    def matrix(self, report: Report, byzantine: int, products: Products, federation: Federation) -> torch.Tensor:
         """Return ``1 / (B - f)`` for the nearest vectors of each vector, and 0 for others."""
         squares = distances(products())
         nearest = squares.argsort(dim=1, stable=True)[:, : len(squares) - byzantine]
@@ -83,9 +82,7 @@ class Bucketing(Mixing, name="bucketing"):
 
     size: Count = 2
 
-    def matrix(
-        self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
-    ) -> torch.Tensor:
+    def matrix(self, report: Report, byzantine: int, products: Products, federation: Federation) -> torch.Tensor:
         """Return one row for each bucket."""
         keys = torch.from_numpy(fold(stream("buckets", federation.seed), report.version, report.client))
         bucket = torch.empty(len(report), dtype=torch.int64)
