@@ -165,12 +165,10 @@ def first_shape(
 
 async def _serve(server: PlainUvicorn, first: FirstClient, ready: Callable[[], None]) -> None:
     """Serve until the first client has reported a shape, or the process is stopped."""
-    task = await server.listening()
-    if not server.should_exit:
-        ready()
-    known = asyncio.create_task(first.known.wait())
-    await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)
-    known.cancel()
-    await asyncio.sleep(0.05 if first.known.is_set() else 0.0)  # until the answer is sent
-    server.should_exit = True
-    await task
+    async with server.listening() as task:
+        if not server.should_exit:
+            ready()
+        known = asyncio.create_task(first.known.wait())
+        await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)
+        known.cancel()
+        await asyncio.sleep(0.05 if first.known.is_set() else 0.0)  # until the answer is sent

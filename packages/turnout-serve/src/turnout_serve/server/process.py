@@ -172,27 +172,26 @@ class Server:
 
     async def _serve(self, server: PlainUvicorn, ready: Callable[[str], None]) -> None:
         """Serve until the HTTP server stops, and have it stop some time after the run is over."""
-        task = await server.listening()
-        if not server.should_exit:  # a server that is stopped at once has closed its socket
-            url = note_address(self.store, server, self.options)
-            ready(self.options.public_url or url)
-        over: float | None = None
-        while not task.done():
-            await asyncio.sleep(0.1)
-            ended = self.driver.over is not None or self.service.writer.failure is not None
-            over = (over or time.monotonic()) if ended else None
-            if over is not None and time.monotonic() - over > self.options.linger:
-                server.should_exit = True
-            if server.has_reloaded:
-                server.has_reloaded = False
-                try:
-                    note_address(self.store, server, self.options)
-                except CheckpointError as error:  # the clients of the server are served all the same
-                    log.error("the address and the certificate cannot be written", extra={"reason": str(error)})
-            if self.service.writer.stopping or server.should_exit:
-                self.service.writer.draining = server.should_exit = True
-                self.http.waiting.wake()
-        await task
+        async with server.listening() as task:
+            if not server.should_exit:  # a server that is stopped at once has closed its socket
+                url = note_address(self.store, server, self.options)
+                ready(self.options.public_url or url)
+            over: float | None = None
+            while not task.done():
+                await asyncio.sleep(0.1)
+                ended = self.driver.over is not None or self.service.writer.failure is not None
+                over = (over or time.monotonic()) if ended else None
+                if over is not None and time.monotonic() - over > self.options.linger:
+                    server.should_exit = True
+                if server.has_reloaded:
+                    server.has_reloaded = False
+                    try:
+                        note_address(self.store, server, self.options)
+                    except CheckpointError as error:  # the clients of the server are served all the same
+                        log.error("the address and the certificate cannot be written", extra={"reason": str(error)})
+                if self.service.writer.stopping or server.should_exit:
+                    self.service.writer.draining = server.should_exit = True
+                    self.http.waiting.wake()
 
     def stop(self) -> None:
         """Write all events, save a checkpoint, and unlock the folder."""

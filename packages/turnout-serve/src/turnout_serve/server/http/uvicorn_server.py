@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -35,13 +35,18 @@ class PlainUvicorn(uvicorn.Server):
         self._read, self.has_reloaded = tls, False
         self._context: Any = tls()  # replaced where the certificate is read again
 
-    async def listening(self) -> asyncio.Task[None]:
-        """Begin to serve; return the task that serves once the server listens, or has been stopped."""
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Serve, and stop at the end; yield the task that serves once the server listens, or has been stopped."""
         task = asyncio.create_task(self.serve())
-        while not self.started and not task.done():
-            await asyncio.sleep(0.01)
-        self.should_exit |= not self.started
-        return task
+        try:
+            while not self.started and not task.done():
+                await asyncio.sleep(0.01)
+            self.should_exit |= not self.started
+            yield task
+        finally:
+            self.should_exit = True
+            await task
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen without TLS, which each connection starts itself; see `Handshake`.
