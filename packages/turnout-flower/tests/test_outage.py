@@ -13,6 +13,7 @@ import torch
 import turnout as to
 from turnout.protocol.pace import Rounds
 from turnout_flower import Rule
+from turnout_serve.server.journal.handler import EntryHandler
 from turnout_serve.server.journal.recovery import opened
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.wire.format import manifest
@@ -83,7 +84,7 @@ def test_nodes_have_time_after_an_outage(grid_server, tmp_path, monkeypatch):
         server._update_nodes()
         now[0] += 3600.0
         writer.wait(OSError("No space left on device"))
-        server._handler.tick()
+        EntryHandler.tick(server)
         writer.flush()
         assert {client: task.task for client, task in driver.tasks.training()} == tasks
         assert driver.present() == [0, 1]

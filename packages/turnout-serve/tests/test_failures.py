@@ -502,7 +502,7 @@ def test_lost_connection_leaves_the_journal_to_its_server(folder, monkeypatch):
     store.claim()
     claim, locked = store._claim, []
     assert claim is not None
-    monkeypatch.setattr(claim, "_lock", lambda: bool(locked.append(True)))  # of PostgreSQL, where somebody else has it
+    monkeypatch.setattr(claim, "hold", lambda: bool(locked.append(True)))  # of PostgreSQL, where somebody else has it
     store.commit([Entry(1, 0.0, 0.0, "join", 0)])
     second = Store(folder)
     second.claim()

@@ -188,7 +188,7 @@ def test_recovery_without_checkpoint_gives_the_same_state(world, folder):
     assert torch.equal(deployed.host.driver.params, before)
     deployed.host.service.writer.checkpoint()
     with deployed.host.store.engine.begin() as connection:
-        connection.execute(stores.JOURNAL.delete().where(stores.JOURNAL.c.number > 3))
+        connection.execute(stores.db.JOURNAL.delete().where(stores.db.JOURNAL.c.number > 3))
     with pytest.raises(CheckpointError, match="is behind its checkpoint"):
         deployed.restart()
     for path in folder.glob("checkpoint*"):
@@ -612,7 +612,7 @@ def test_run_of_an_earlier_version_continues(world):
     del known["precision"]
     with transaction(deployed.host.store.engine) as connection:
         connection.execute(
-            stores.FACTS.update().where(stores.FACTS.c.name == "experiment").values(value=json.dumps(known))
+            stores.db.FACTS.update().where(stores.db.FACTS.c.name == "experiment").values(value=json.dumps(known))
         )
     deployed.restart()
     deployed.run()

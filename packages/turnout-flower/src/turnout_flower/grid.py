@@ -25,6 +25,7 @@ from turnout_flower.replies import body_of, mean, metrics_of
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Effects, Entry
 from turnout_serve.server.journal.events import Event
+from turnout_serve.server.journal.handler import EntryHandler
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options as ServerOptions
 from turnout_serve.server.service import Service
@@ -57,7 +58,7 @@ class _Sent:
     damaged: int = 0
 
 
-class GridServer:
+class GridServer(EntryHandler):
     """A server whose clients are the nodes of a grid: a `Service` whose requests are messages instead of HTTP.
 
     Args:
@@ -87,8 +88,9 @@ class GridServer:
         most = driver.setting.check_clients(rule.min_nodes, None)
         options = ServerOptions(leases=Leases(timeout), min_clients=rule.min_nodes, max_clients=most)
         self.driver, self._service = driver, Service(driver, last, options)
+        super().__init__(driver, self._service.enrollment, self._service.timeouts, rule.min_nodes)
         self._writer = self._service.writer
-        self._handler, self._writer.handler = self._writer.handler, self
+        self._writer.handler = self
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
         self._nodes = dict[int, int]()  # the node of each connected client
         self._retry_at = dict[int, float]()  # when clients whose task failed count as available again
@@ -114,7 +116,7 @@ class GridServer:
             self._collect()
             self._update_nodes()
             self._send()
-        return min(self._handler.tick(), self._rule.poll)
+        return min(super().tick(), self._rule.poll)
 
     def _update_nodes(self) -> None:
         """Enroll new nodes, and record which nodes connected or disconnected."""
@@ -230,17 +232,9 @@ class GridServer:
         self._nodes.pop(sent.client, None)
         self._service.leave(sent.client)
 
-    def forgive(self) -> None:
-        """Give all clients time, after a time in which the server could write nothing."""
-        self._handler.forgive()
-
-    def admit(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written, as `EntryHandler.admit`."""
-        return self._handler.admit(event, codes)
-
     def apply(self, entry: Entry, event: Event) -> Effects:
         """Apply an entry as `EntryHandler.apply`, and average the metrics of training after a step."""
-        effects = self._handler.apply(entry, event)
+        effects = super().apply(entry, event)
         for outcome in effects.outcomes:
             self._sent.pop(outcome.task, None)
             metrics = self._unused.pop(outcome.task, None)

@@ -31,18 +31,18 @@ class Answerer:
         algorithm: algorithm of the run, with the masking, clipping and noise of answers.
         form: the sums of an evaluation.
         widths: see `Question.shapes`.
+
+    Attributes:
+        noised: True where sums of answers are noised; then a client without an answer sends zeros.
+        refuses: True where no answer is ever given, because the run has noise and none for answers.
     """
 
     def __init__(self, algorithm: Algorithm, form: SumsForm, widths: Mapping[str, int]) -> None:
         self._sum, self._form, self._widths = AnswerSum.of(algorithm), form, widths
         plan = algorithm.noised_privacy
+        self.noised = self._sum is not None and self._sum.noise is not None
         self.refuses = plan is not None and plan.answers is None
         self._maskers: dict[int, VectorMasker] = {}  # by the number of the survey
-
-    @property
-    def noised(self) -> bool:
-        """True where sums of answers are noised; then a client without an answer sends zeros."""
-        return self._sum is not None and self._sum.noise is not None
 
     def check(self, question: Question) -> None:
         """Check that a question can be answered.

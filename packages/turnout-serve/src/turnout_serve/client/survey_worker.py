@@ -33,6 +33,9 @@ class SurveyWorker:
         requirement: requirement of the client, which evaluations may report on.
         allows: which of ``"evaluations"`` and ``"queries"`` it answers.
         functions: functions of inputs and targets of its examples, by the names that a query may ask for.
+
+    Attributes:
+        answers: encodes the answers.
     """
 
     def __init__(
@@ -45,25 +48,20 @@ class SurveyWorker:
     ) -> None:
         self._computer, self._row, self._requirement = computer, row, requirement
         self._allows, self._functions = allows, functions
-        self._answers = Answerer(computer.experiment.algorithm, computer.sums, computer.experiment.data.widths)
-
-    @property
-    def noised(self) -> bool:
-        """True where answers have noise."""
-        return self._answers.noised
+        self.answers = Answerer(computer.experiment.algorithm, computer.sums, computer.experiment.data.widths)
 
     def declines(self, task: Assignment) -> str | None:
         """Return why the client declines a task, one of `turnout.protocol.survey.DECLINES`; None where it does not."""
         if task.phase not in SURVEYS:
             log.warning("the server asks for an unknown phase", extra={"task": task.task, "phase": task.phase})
             return "unknown"
-        if self._answers.refuses or ("evaluations" if task.phase == "evaluate" else "queries") not in self._allows:
+        if self.answers.refuses or ("evaluations" if task.phase == "evaluate" else "queries") not in self._allows:
             return "refused"
         if task.phase == "evaluate":  # with noise, the server must not learn whether a client has test examples
-            return None if self._answers.noised or self._has_test_examples else "no test examples"
+            return None if self.answers.noised or self._has_test_examples else "no test examples"
         try:
             question = question_of(task)
-            self._answers.check(question)
+            self.answers.check(question)
         except (WireError, ConfigurationError):
             return "unknown"
         return None if question.of in ("features", "targets", *self._functions) else "unknown"
@@ -75,10 +73,10 @@ class SurveyWorker:
             WireError: if a query cannot be read.
         """
         if task.phase not in SURVEYS:
-            return self._answers.later(task)
+            return self.answers.later(task)
         question = question_of(task) if task.phase == "query" else None
         sums = self._evaluation(client, model, memory) if question is None else self._query(task, question)
-        return self._answers.first(client, task, question, sums)
+        return self.answers.first(client, task, question, sums)
 
     @property
     def _has_test_examples(self) -> bool:

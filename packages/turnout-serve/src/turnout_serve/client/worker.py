@@ -21,7 +21,7 @@ from turnout_serve.client.repeats import Repeats
 from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.client.survey_worker import SurveyWorker
 from turnout_serve.wire.assignment import Assignment
-from turnout_serve.wire.format import Manifest, WireError, encode
+from turnout_serve.wire.format import WireError, encode
 from turnout_serve.wire.messages import report_body
 
 
@@ -34,6 +34,11 @@ class Worker:
         behavior: how an attacker changes its reports, for swarms; None for an honest client.
         allows: which of ``"evaluations"`` and ``"queries"`` it answers, and ``"repeats"`` if more than once.
         functions: functions of inputs and targets of its examples, by the names that a query may ask for.
+
+    Attributes:
+        model: types and shapes of the tensors that are downloaded with a task.
+        takes_part: function that returns whether the client takes part with a model, see `ClientRequirement.is_met`.
+        sends: function that records what the report on a task gives away, before it is sent.
     """
 
     def __init__(
@@ -50,15 +55,11 @@ class Worker:
         self._algorithm = computer.experiment.algorithm
         masking: Masking | None = getattr(self._algorithm.aggregation, "masking", None)
         self._repeats = Repeats(
-            masking, computer.experiment.data.widths, noised=self._surveys.noised, allowed="repeats" in allows
+            masking, computer.experiment.data.widths, noised=self._surveys.answers.noised, allowed="repeats" in allows
         )
+        self.model, self.takes_part, self.sends = computer.model, self._requirement.is_met, self._repeats.sends
         extra = self._algorithm.aggregation.extra
         self._phases: ClientSide | None = None if extra is None else extra.client_side()
-
-    @property
-    def model(self) -> Manifest:
-        """Types and shapes of the tensors that are downloaded with a task."""
-        return self._computer.model
 
     def first_memory(self) -> State:
         """Return the memory of the client before its first task."""
@@ -73,10 +74,6 @@ class Worker:
         """Set what the client has sent to sums."""
         self._repeats.history = sums
 
-    def takes_part(self, version: int, model: State, memory: State) -> bool:
-        """Return whether the client takes part with a model; True where the run does not let clients choose."""
-        return self._requirement.is_met(version, model, memory)
-
     @default_settings()
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Do a task: return the body of the report, and the memory of the client once it is taken.
@@ -90,10 +87,6 @@ class Worker:
         if result is not None:
             self._repeats.begins(task)
         return result
-
-    def sends(self, task: Assignment) -> None:
-        """Record what the report on a task gives away, before it is sent."""
-        self._repeats.sends(task)
 
     def _message(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Return the message on a task, and the memory of the client once it is taken; None gives the task up."""

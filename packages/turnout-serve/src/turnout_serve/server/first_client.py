@@ -64,7 +64,7 @@ class FirstClient(Endpoints):
         methods = {route.name: getattr(self, route.name, self.enroll) for route in ROUTES}
         super().__init__(ROUTES, methods, self._admitted, described, options)
         self._store, self._trial = store, trial
-        self._strangers = Strangers(options.rate, options.trusted, hashed(server_token(store.folder)))
+        self._strangers = Strangers(options, hashed(server_token(store.folder)))
         self._status = Status(
             run=store.facts.run,
             algorithm=announcement.get("algorithm", ""),
@@ -84,13 +84,10 @@ class FirstClient(Endpoints):
 
     def _admitted(self, sender: Sender, request: Request) -> dict[str, Any]:
         """Admit the sender of a request of a route that needs no run; ask all others to try again later."""
-        if sender == "operator" and not self._options.public_status:
-            self._strangers.administrator(request)
-        else:
-            self._strangers.count(request)
         if sender in ("client", "administrator"):
+            self._strangers.count(request)
             raise Refused(503, "this server waits for the first client")
-        return {"token": self._strangers.token(request)} if sender == "newcomer" else {}
+        return self._strangers.admit(sender, request)
 
     async def enroll(self, request: Request, token: str, body: Enroll) -> Response:
         """Record the shape of the first client, and compare later ones with it."""

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from turnout_serve.server.enrollment import UNKNOWN, hashed
 from turnout_serve.server.http.handshake import CERTIFICATE
 from turnout_serve.server.http.limits import network_of
-from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.http.requests import header
 from turnout_serve.server.http.routes import Sender
 from turnout_serve.server.options import Options
@@ -63,13 +62,23 @@ class Strangers:
     """Read tokens, and limit the requests of each address without a known token.
 
     Args:
-        rate: requests per second of a client; an address without a token has a fifth of it. 0 means no limit.
-        trusted: addresses that are not counted.
+        options: of the server. An address without a token has a fifth of the `rate` of a client.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
     """
 
-    def __init__(self, rate: float, trusted: Networks, administrator: str = "") -> None:
-        self._limit, self._trusted, self._administrator = RateLimit(rate / 5, 2 * rate), trusted, administrator
+    def __init__(self, options: Options, administrator: str = "") -> None:
+        self._limit, self._administrator = RateLimit(options.rate / 5, 2 * options.rate), administrator
+        self._trusted, self._public_status = options.trusted, options.public_status
+
+    def admit(
+        self, sender: Sender, request: Request, known: Callable[[str], dict[str, Any]] = lambda _: {}
+    ) -> dict[str, Any]:
+        """Admit a sender that is no client; see `Gate.admit` and `administrator`."""
+        if sender == "administrator" or (sender == "operator" and not self._public_status):
+            self.administrator(request, known)
+            return {}
+        self.count(request)
+        return {"token": self.token(request)} if sender == "newcomer" else {}
 
     def token(self, request: Request) -> str:
         """Return the token of a request.
@@ -85,7 +94,7 @@ class Strangers:
             )
         return token
 
-    def administrator(self, request: Request, known: Callable[[str], dict[str, Any]] = lambda _: {}) -> None:
+    def administrator(self, request: Request, known: Callable[[str], dict[str, Any]]) -> None:
         """Admit the administrator.
 
         Args:
@@ -134,8 +143,8 @@ class Gate:
     """
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
-        self.strangers = Strangers(options.rate, options.trusted, administrator)
-        self._service, self._trusted, self._public_status = service, options.trusted, options.public_status
+        self.strangers = Strangers(options, administrator)
+        self._service, self._trusted = service, options.trusted
         hourly, rate = options.enrollments_per_address, options.rate
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
@@ -145,14 +154,9 @@ class Gate:
         Raises:
             Refused: if it has not the token for that, or sends too many requests.
         """
-        match sender:
-            case "client":
-                return {"client": self.client(request)}
-            case "administrator" | "operator" if sender == "administrator" or not self._public_status:
-                self.strangers.administrator(request, self._service.known)
-                return {}
-        self.strangers.count(request)
-        return {"token": self.strangers.token(request)} if sender == "newcomer" else {}
+        if sender == "client":
+            return {"client": self.client(request)}
+        return self.strangers.admit(sender, request, self._service.known)
 
     def client(self, request: Request) -> int:
         """Return the client that sends a request.

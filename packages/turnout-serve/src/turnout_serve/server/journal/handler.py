@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.enrollment import Enrollment
@@ -20,31 +20,6 @@ from turnout_serve.wire.administrator import CHANGES
 log = logging.getLogger("turnout.server")
 
 _LOGGED = {"ban": "client banned", "unban": "client unbanned", "name": "client named"}
-
-
-class Handler(Protocol):
-    """The part of a server that a `JournalWriter` calls, from its thread."""
-
-    def tick(self) -> float:
-        """Put events that are due into the queue; return the seconds until the next one can be due."""
-        ...
-
-    def forgive(self) -> None:
-        """Give all clients time, after a time in which the server could write nothing."""
-        ...
-
-    def admit(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written; if not, it has been answered.
-
-        Args:
-            event: the next one of a group.
-            codes: one-time codes that events before it in the group use; those of the event are added.
-        """
-        ...
-
-    def apply(self, entry: Entry, event: Event) -> Effects:
-        """Apply an entry and answer its event; return the effects of the entry."""
-        ...
 
 
 class EntryHandler:

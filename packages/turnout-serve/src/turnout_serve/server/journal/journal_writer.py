@@ -20,7 +20,7 @@ from turnout_serve.server.journal.checkpoints import Checkpoints, check_progress
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.events import Event, EventQueue, UnwrittenVisits
-from turnout_serve.server.journal.handler import Handler
+from turnout_serve.server.journal.handler import EntryHandler
 from turnout_serve.server.options import Options
 from turnout_serve.server.run.blame import PieceFailed
 from turnout_serve.server.run.figures import snapshot
@@ -55,7 +55,7 @@ class JournalWriter:
         stopping: True once the thread is to end when the queue is empty.
     """
 
-    handler: Handler
+    handler: EntryHandler
 
     def __init__(self, driver: Driver, last: Entry | None, options: Options, clock: Callable[[], float]) -> None:
         self.driver, self.store, self.clock = driver, driver.store, clock

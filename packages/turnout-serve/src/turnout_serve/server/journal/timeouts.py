@@ -34,6 +34,7 @@ class Timeouts:
     Attributes:
         put: as given.
         presence: the leases of the clients that are present.
+        suspension: function that returns the seconds until a client that has lost many tasks in a row may have another one.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Timeouts:
         self._lock = threading.RLock()
         self.presence = Presence(clock)
         self._lost = LostTasks(clock)
+        self.suspension = self._lost.wait
         self._timers: list[tuple[float, int]] = []  # a heap of (time, timer)
         self._deadlines: list[tuple[float, int, int]] = []  # a heap of (time, client, task)
         now = clock()
@@ -83,10 +85,6 @@ class Timeouts:
                 self.presence.extend(client, self._absence)
             self._deadlines.clear()
             self._set_deadlines(self._driver.present())
-
-    def suspension(self, client: int) -> float:
-        """Return the seconds until a client that has lost many tasks in a row may have another one."""
-        return self._lost.wait(client)
 
     def update(self, effects: Effects) -> None:
         """Set the leases, deadlines and timers that follow from an entry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -90,28 +91,17 @@ class ServedExperiment(NamedTuple):
             min_answers=min_answers,
             description=describe(experiment),
             trained=Trained.of(experiment, objective, initial),
-            score=None if test is None else _Score(objective, *test),
+            score=None if test is None else partial(_score, objective, *test),
         )
         return cls(setting, objective, visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]))
 
 
-class _Score(NamedTuple):
-    """Evaluate a model on the server's test examples.
-
-    Attributes:
-        objective: model and loss.
-        shards: the examples.
-        transforms: theirs.
-    """
-
-    objective: Objective
-    shards: Shards
-    transforms: tuple[Transform, ...]
-
-    def __call__(self, _: int, params: torch.Tensor, shared: State) -> dict[str, float]:
-        """Return the columns of the evaluation of a version."""
-        self.objective.network.rebase(shared)
-        return columns(evaluate(self.objective, params, self.shards, self.transforms).mean(), "test")
+def _score(
+    objective: Objective, shards: Shards, transforms: tuple[Transform, ...], _: int, params: torch.Tensor, shared: State
+) -> dict[str, float]:
+    """Return the columns of the evaluation of a model on the server's test examples."""
+    objective.network.rebase(shared)
+    return columns(evaluate(objective, params, shards, transforms).mean(), "test")
 
 
 def _tried_computer(experiment: Configuration) -> Computer:

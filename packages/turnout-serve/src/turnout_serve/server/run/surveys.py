@@ -37,6 +37,7 @@ class Surveys:
         publish, record: write the present model, and the result of a survey.
 
     Attributes:
+        noised: True where answers are noised, and spend the privacy budget.
         open: surveys that have not ended, by number.
         number: number of the next survey.
         timers: when each survey, or its present phase, ends, by the number of its timer.
@@ -57,16 +58,12 @@ class Surveys:
         self._setting, self._roster, self._book, self._budget = setting, roster, book, budget
         self._publish, self._record, self._read = publish, record, read
         self._first_step: dict[int, int] = {}  # the version before the first step of each client
+        self.noised = setting.answer_sum is not None and setting.answer_sum.noise is not None
         self.open: dict[int, OpenSurvey] = {}
         self.number, self._next = 0, FIRST_TASK
         self.timers: dict[int, float] = {}
         self.barred: dict[int, str] = {}
         self.groups: list[tuple[str, int]] = []
-
-    @property
-    def noised(self) -> bool:
-        """True where answers are noised, and spend the privacy budget."""
-        return self._setting.answer_sum is not None and self._setting.answer_sum.noise is not None
 
     def models(self) -> set[str]:
         """Return the digests of the models that clients still evaluate."""

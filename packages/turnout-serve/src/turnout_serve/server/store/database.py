@@ -148,7 +148,7 @@ class Claim:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._connection: sa.Connection | None = None
-        if not self._lock():
+        if not self.hold():
             raise CheckpointError("another server is at work on this database: stop it first, or give another one")
         with transaction(engine) as connection:
             first = upsert_of(engine)(FACTS).values(name=_CLAIM, value="0").on_conflict_do_nothing()
@@ -156,17 +156,6 @@ class Claim:
             number = sa.cast(sa.cast(FACTS.c.value, sa.BigInteger) + 1, sa.Text)
             connection.execute(FACTS.update().where(FACTS.c.name == _CLAIM).values(value=number))
             self._number = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == _CLAIM)).scalar_one()
-
-    def hold(self) -> None:
-        """Take the advisory lock again if its connection was lost.
-
-        The database may not have noticed that, and have the lock taken for hours to come. So a commit goes on without it, and
-        `verify` tells whether another server has the journal.
-
-        Raises:
-            StoreUnavailable: if the database cannot be reached now.
-        """
-        self._lock()
 
     def verify(self, connection: sa.Connection) -> None:
         """Raise in a transaction if another server has claimed the journal since.
@@ -185,8 +174,15 @@ class Claim:
         if self._connection is not None:
             self._connection.close()
 
-    def _lock(self) -> bool:
-        """Return whether this server holds the advisory lock; SQLite has none."""
+    def hold(self) -> bool:
+        """Return whether this server holds the advisory lock, and take it again if its connection was lost; SQLite has none.
+
+        The database may not have noticed that, and have the lock taken for hours to come. So a commit goes on without it, and
+        `verify` tells whether another server has the journal.
+
+        Raises:
+            StoreUnavailable: if the database cannot be reached now.
+        """
         if self._engine.dialect.name != "postgresql":
             return True
         try:

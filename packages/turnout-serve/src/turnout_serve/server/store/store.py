@@ -16,22 +16,8 @@ from sqlalchemy import exc
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.entries import Entry, chained, first_link, tabulate
-from turnout_serve.server.store.database import (
-    CLIENTS,
-    CODES,
-    FACTS,
-    JOURNAL,
-    LINKS,
-    METADATA,
-    TASKS,
-    Claim,
-    StoreUnavailable,
-    engine_of,
-    first_line,
-    rows,
-    transaction,
-    upsert_of,
-)
+from turnout_serve.server.store import database as db
+from turnout_serve.server.store.database import Claim, StoreUnavailable, rows, transaction, upsert_of
 from turnout_serve.server.store.facts import BEGINS, Facts
 from turnout_serve.server.store.file_store import open_files
 from turnout_serve.server.store.opened_folder import OpenedFolder
@@ -51,6 +37,7 @@ class Store:
         facts: facts about the run.
         files: models and reports.
         outcomes: outcomes of tasks; the next `commit` writes those that were added.
+        check: function that raises `StoreLost` if the folder, or the journal in it, was removed or replaced.
         wait: called with the error when a write or a read in the middle of an entry has failed; it returns when that is to
             be tried again. By default it raises `StoreUnavailable`.
 
@@ -64,18 +51,19 @@ class Store:
     ) -> None:
         self._opened = OpenedFolder(folder, has_database=url is None, read_only=read_only)
         self.folder, self.wait = folder, _refuse
-        self.engine = engine_of(self._opened.url if url is None else url)
+        self.engine = db.engine_of(self._opened.url if url is None else url)
         self._claim: Claim | None = None
         try:
             # Earlier versions have written no links, and a journal that is only read stays as it is.
-            tables = [table for table in METADATA.sorted_tables if not read_only or table is not LINKS]
-            METADATA.create_all(self.engine, tables)
-            self._has_links = sa.inspect(self.engine).has_table(LINKS.name)
+            tables = [table for table in db.METADATA.sorted_tables if not read_only or table is not db.LINKS]
+            db.METADATA.create_all(self.engine, tables)
+            self._has_links = sa.inspect(self.engine).has_table(db.LINKS.name)
         except exc.SQLAlchemyError as error:
-            raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
+            raise ConfigurationError(f"the database cannot be used: {db.first_line(error)}") from None
         self.facts, self.outcomes = Facts(self.engine), Outcomes(self.engine)
         self._run = self.facts.run
         self._opened.remember()
+        self.check = self._opened.check
         begun = next(self.entries(), None) is not None
         self.files = open_files(folder, objects, self.facts, self.until_done, begun=begun, read_only=read_only)
 
@@ -87,14 +75,6 @@ class Store:
         """
         self._claim = Claim(self.engine)
 
-    def check(self) -> None:
-        """Verify that the folder is still the one that was opened.
-
-        Raises:
-            StoreLost: if it, or the journal in it, was removed or replaced.
-        """
-        self._opened.check()
-
     def close(self) -> None:
         """Close files and connections."""
         if self._claim is not None:
@@ -104,16 +84,16 @@ class Store:
 
     def clients(self) -> dict[str, int]:
         """Return the clients by the hash of their token."""
-        return {row.token: row.client for row in rows(self.engine, sa.select(CLIENTS))}
+        return {row.token: row.client for row in rows(self.engine, sa.select(db.CLIENTS))}
 
     def add_codes(self, hashes: Iterable[str]) -> None:
         """Add one-time codes for enrollment, as hashes."""
         with transaction(self.engine) as connection:
-            connection.execute(CODES.insert(), [{"code": code} for code in hashes])
+            connection.execute(db.CODES.insert(), [{"code": code} for code in hashes])
 
     def codes(self) -> dict[str, int | None]:
         """Return all one-time codes (hashes), with the client that used each."""
-        return {row.code: row.client for row in rows(self.engine, sa.select(CODES))}
+        return {row.code: row.client for row in rows(self.engine, sa.select(db.CODES))}
 
     def commit(self, entries: Sequence[Entry] = (), arrived: Sequence[tuple[Path, str]] = ()) -> None:
         """Write a group of entries to the disk, with the files of their reports, and outcomes of earlier entries.
@@ -137,7 +117,7 @@ class Store:
                 if self._claim is not None:
                     self._claim.verify(connection)
                 if entries:
-                    connection.execute(JOURNAL.insert(), [entry.row() for entry in entries])
+                    connection.execute(db.JOURNAL.insert(), [entry.row() for entry in entries])
                     self._link(connection, entries)
                 for entry in entries:
                     tabulate(connection, entry)
@@ -148,7 +128,7 @@ class Store:
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries of the journal after a number, a thousand at a time in memory."""
-        return map(Entry.of_row, self._rows(JOURNAL, after))
+        return map(Entry.of_row, self._rows(db.JOURNAL, after))
 
     def _rows(self, table: sa.Table, after: int) -> Iterator[Any]:
         """Yield the rows of a table after a number, a thousand at a time in memory."""
@@ -161,23 +141,23 @@ class Store:
 
     def _link(self, connection: sa.Connection, entries: Sequence[Entry]) -> None:
         """Write the links of entries behind that of the entry before."""
-        query = sa.select(LINKS.c.link).where(LINKS.c.number == entries[0].number - 1)
+        query = sa.select(db.LINKS.c.link).where(db.LINKS.c.number == entries[0].number - 1)
         before = connection.execute(query).scalar() or first_link(self._run)
-        connection.execute(LINKS.insert(), chained(before, entries))
+        connection.execute(db.LINKS.insert(), chained(before, entries))
 
     def links(self, after: int = 0) -> Iterator[tuple[int, str]]:
         """Yield the number and the link of each entry after a number that has a link, a thousand at a time in memory."""
-        return ((row.number, row.link) for row in (self._rows(LINKS, after) if self._has_links else ()))
+        return ((row.number, row.link) for row in (self._rows(db.LINKS, after) if self._has_links else ()))
 
     def link(self, number: int) -> str | None:
         """Return the link of an entry; None where there is none."""
-        found = rows(self.engine, sa.select(LINKS.c.link).where(LINKS.c.number == number))
+        found = rows(self.engine, sa.select(db.LINKS.c.link).where(db.LINKS.c.number == number))
         return found[0].link if found else None
 
     def sizes(self, most: int = 256) -> list[dict[str, float]]:
         """Return the sizes of the vectors of the last reports, as `turnout_serve.server.run.usual` has written them."""
-        query = sa.select(JOURNAL).where(JOURNAL.c.kind == "report", JOURNAL.c.task < FIRST_TASK)
-        found = rows(self.engine, query.order_by(JOURNAL.c.number.desc()).limit(most))
+        query = sa.select(db.JOURNAL).where(db.JOURNAL.c.kind == "report", db.JOURNAL.c.task < FIRST_TASK)
+        found = rows(self.engine, query.order_by(db.JOURNAL.c.number.desc()).limit(most))
         return [Entry.of_row(row).data.get("sizes", {}) for row in reversed(found)]
 
     def keep_reports(self, after: int, digests: Iterable[str]) -> None:
@@ -197,18 +177,18 @@ class Store:
         Raises:
             StoreUnavailable: if this is impossible now; nothing was deleted then.
         """
-        last = sa.select(sa.func.max(TASKS.c.task)).group_by(TASKS.c.client, TASKS.c.task >= FIRST_TASK)
+        last = sa.select(sa.func.max(db.TASKS.c.task)).group_by(db.TASKS.c.client, db.TASKS.c.task >= FIRST_TASK)
         with transaction(self.engine) as connection:
             if self._claim is not None:
                 self._claim.verify(connection)
-            begins = upsert_of(self.engine)(FACTS).values(name=BEGINS, value=str(before))
+            begins = upsert_of(self.engine)(db.FACTS).values(name=BEGINS, value=str(before))
             connection.execute(
                 begins.on_conflict_do_update(index_elements=["name"], set_={"value": begins.excluded.value})
             )
-            old = (JOURNAL.c.number < before) & JOURNAL.c.kind.not_in(("start", "restart"))
-            connection.execute(JOURNAL.delete().where(old))
-            connection.execute(LINKS.delete().where(LINKS.c.number < before - 1))
-            connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
+            old = (db.JOURNAL.c.number < before) & db.JOURNAL.c.kind.not_in(("start", "restart"))
+            connection.execute(db.JOURNAL.delete().where(old))
+            connection.execute(db.LINKS.delete().where(db.LINKS.c.number < before - 1))
+            connection.execute(db.TASKS.delete().where(db.TASKS.c.task.not_in(last)))
 
     def until_done(self, write: Callable[[], object]) -> None:
         """Call a function that writes or reads something an entry needs, again and again as long as `wait` returns."""
