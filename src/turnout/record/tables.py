@@ -136,24 +136,14 @@ def write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
 def concatenated(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Concatenate tables with exactly the columns of `schema`; missing columns are null."""
     empty = pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)  # `empty_table` imports pandas
-    return pa.concat_tables([empty, *(_fitted(table, schema) for table in tables)])
+    names = set(schema.names)
+    parts = (table.select([name for name in table.column_names if name in names]) for table in tables)
+    return pa.concat_tables([empty, *parts], promote_options="default")
 
 
 def schema_of(types: Types, others: Iterable[str]) -> pa.Schema:
     """Return the columns of `types`, then the others, sorted by name, as float64."""
     return pa.schema([*types.items(), *((name, pa.float64()) for name in sorted(others))])
-
-
-def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with exactly the columns of `schema`; missing columns are null."""
-    if table.schema.equals(schema):
-        return table
-    names = set(table.column_names)
-    columns = [
-        table[field.name].cast(field.type) if field.name in names else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def array_of(values: Any, kind: pa.DataType, nan_is_null: bool = False) -> pa.Array:
