@@ -204,12 +204,7 @@ class History(Figures):
             ConfigurationError: if a column is unknown, with the most similar name.
         """
         known_name("column", name, self.column_names)
-        if name in self.evaluations.columns:
-            values = concatenated([self.evaluations.filled(part.table) for part in self._log.parts()], self._schema)[
-                name
-            ]
-        else:
-            values = self._log.column(name)
+        values = self.rounds[name] if name in self.evaluations.columns else self._log.column(name)
         known = is_known(values)
         kind = np.int64 if values.type == pa.int64() else np.float64
         return numbers(self._log.column("round"))[known], numbers(values.drop_null()).astype(kind)

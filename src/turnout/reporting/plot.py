@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.results.gains import needed
 from turnout.results.influence import records_influence
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
+from turnout.results.scored import Scored
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,16 +40,7 @@ _WHY = {
 """The reason why a run is missing from a plot."""
 
 
-class HasHistory(Protocol):
-    """An object with the tables of a run."""
-
-    @property
-    def history(self) -> History:
-        """The tables of the run."""
-        ...
-
-
-def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None = None) -> Figure:
+def plot(runs: Mapping[str, Scored] | Sequence[RunRecord], what: str | None = None) -> Figure:
     """Plot runs in one matplotlib figure, which notebooks show and ``savefig`` writes.
 
     Args:
@@ -114,7 +106,7 @@ def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], boo
     )
 
 
-def _records(runs: Mapping[str, HasHistory] | Sequence[RunRecord]) -> list[RunRecord]:
+def _records(runs: Mapping[str, Scored] | Sequence[RunRecord]) -> list[RunRecord]:
     """Convert runs to records."""
     if isinstance(runs, Mapping):
         runs = [RunRecord(name, 0, _history(name, result)) for name, result in runs.items()]
