@@ -30,7 +30,7 @@ from turnout.workbench.reproduction.declaration import Claim, Drawing, Reproduct
 from turnout.workbench.reproduction.outcome import DOES_NOT_HOLD, HOLDS, NOT_RUN, UNDECIDED, Finding, Outcome
 from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
 from turnout.workbench.reproduction.reading import read
-from turnout.workbench.reproduction.table import cells, csv, panel_title, titles
+from turnout.workbench.reproduction.table import cells, csv, reaches, titles
 from turnout.workbench.reproduction.table import shown as shown_p
 from turnout.workbench.reproduction.tabulated import read_outcome
 
@@ -167,7 +167,7 @@ def markdown(outcome: Outcome) -> str:
     rows = [["---", "---", *["---:"] * (len(head) - 2)]]
     before = None
     for line in outcome.lines():
-        panel = panel_title(outcome, line) if line.panel is not before else ""
+        panel = line.panel.titled(reaches(outcome)) if line.panel is not before else ""
         rows.append([panel, f"`{line.algorithm}`", *cells(outcome, line)])
         before = line.panel
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, *rows))

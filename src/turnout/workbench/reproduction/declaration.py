@@ -59,6 +59,10 @@ class Panel:
     only: tuple[str, ...] | None = None
     optional: bool = False
 
+    def titled(self, until: bool) -> str:
+        """Return the title, with the target accuracy if `until` is set, for measures that count until it is reached."""
+        return f"{self.title}, {100 * self.to_accuracy:g} %" if until and self.to_accuracy is not None else self.title
+
 
 @dataclass(frozen=True, eq=False)
 class Claim:

@@ -25,7 +25,7 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
     """
     reproduction, groups = outcome.reproduction, {}
     for line in outcome.lines():
-        group = groups.setdefault(line.panel.name, (table.panel_title(outcome, line), []))
+        group = groups.setdefault(line.panel.name, (line.panel.titled(table.reaches(outcome)), []))
         group[1].append((line.algorithm, table.cells(outcome, line)))
     looks = looks_of(reproduction.algorithms)
     page = render_page(

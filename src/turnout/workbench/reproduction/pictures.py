@@ -84,7 +84,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
         raise DataError(f"no run has a finite figure of {measure}")
     groups = {panel: list(rows) for panel, rows in groupby(lines, key=attrgetter("panel"))}
     longest = max(len(line.algorithm) for line in lines)
-    titles = _wrapped([_titled(panel, measure) for panel in groups], beside=longest)
+    titles = _wrapped([panel.titled(measure.metric is None) for panel in groups], beside=longest)
     height = 0.9 + 0.32 * max(map(len, map(outcome.reproduction.of, groups)))
     figure, grid = _grid(titles, height, alike="x" if measure.scale == 100.0 else "")
     for axes, rows, title in zip(grid, groups.values(), titles, strict=True):
@@ -169,8 +169,3 @@ def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
     known += [number for line in lines if (number := paper_number(line.paper[index])) is not None]
     worst = max if measure.less_is_better else min
     return worst(known, default=0.0)
-
-
-def _titled(panel: Panel, measure: Measure) -> str:
-    """Return the title of a panel, with the target if the measure counts until it is reached."""
-    return panel.title if measure.metric is not None else f"{panel.title}, {100 * (panel.to_accuracy or 0):g} %"

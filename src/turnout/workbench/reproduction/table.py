@@ -56,12 +56,6 @@ def reaches(outcome: Outcome) -> bool:
     return any(measure.metric is None for measure in outcome.reproduction.measures)
 
 
-def panel_title(outcome: Outcome, line: Line) -> str:
-    """Return the title of a panel, with the target if there is one."""
-    accuracy = line.panel.to_accuracy
-    return line.panel.title if accuracy is None or not reaches(outcome) else f"{line.panel.title}, {100 * accuracy:g} %"
-
-
 def rich_table(outcome: Outcome) -> TextTable:
     """Return the figures for a terminal."""
     rows, sections, before = [], [], None
@@ -69,7 +63,7 @@ def rich_table(outcome: Outcome) -> TextTable:
         begins = line.panel is not before
         if begins and rows:
             sections.append(len(rows))
-        texts = [panel_title(outcome, line) if begins else "", line.algorithm, *cells(outcome, line)]
+        texts = [line.panel.titled(reaches(outcome)) if begins else "", line.algorithm, *cells(outcome, line)]
         rows.append([(text, False) for text in texts])
         before = line.panel
     names = ["panel", "algorithm"]
