@@ -137,19 +137,17 @@ class Outcome:
         names = claim.panels or tuple(self.reproduction.panels)
         panels = [self.reproduction.panels[name] for name in names]
         if claim.check.across:
-            return [self._across(claim, panels, measure)]
-        complete = [panel for panel in panels if set(claim.check.algorithms) <= set(self.reproduction.of(panel))]
+            return [self._question(claim, panels, measure)]
+        complete = [panel for panel in panels if self._concerns(claim, panel)]
         return [self._question(claim, [panel], measure) for panel in complete if panel.name in self.records]
 
-    def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> _Question:
-        """Return the question of a claim that compares panels."""
+    def _question(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> _Question:
+        """Return the question of a claim in these panels, with what was not run of them."""
         run = {name for panel in panels for name in self.reproduction.of(panel)}
         missing = [panel.title for panel in panels if panel.name not in self.records]
-        if missing := [*missing, *(name for name in claim.check.algorithms if name not in run)]:
+        missing += [name for name in claim.check.algorithms if name not in run]
+        if missing:
             return _Question(claim, panels, measure, missing=tuple(missing))
-        return self._question(claim, panels, measure)
-
-    def _question(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> _Question:
         figures = [self.figures(panel, measure) for panel in panels]
         missing = [name for name in claim.check.algorithms if not all(each.get(name) for each in figures)]
         test = None if missing else paired_test(claim.check, figures, measure)
