@@ -100,10 +100,8 @@ def search_figure(result: Search) -> Figure:
     """Plot figures against trials, and against each axis; a ring marks the best trial.
 
     Raises:
-        DataError: if no trial has a finite figure.
+        ConfigurationError: if no trial has a finite figure.
     """
-    if not any(math.isfinite(value) for value in result.best_so_far):
-        raise DataError(f"no trial has a finite figure of {result.measure}")
     panels = len(result.axes) + 1
     figure, (first, *others) = new_panels(panels, 2 if panels in (2, 4) else 3, 3.4, 2.8)
     _trials(first, result)
