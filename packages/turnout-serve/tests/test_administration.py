@@ -232,7 +232,7 @@ def test_ban_ends_an_open_long_poll(world):
     async def asks():
         body = json.dumps({"wait": 50}).encode()
         waiting = asyncio.ensure_future(host._send("POST", "/v1/checkin", body, bearer(token_of(deployed, 2)), None))
-        while not len(host.http._clients.waiting):
+        while not len(host.http.waiting):
             await asyncio.sleep(0)
         host.http._loop = asyncio.get_running_loop()
         path, body = "/v1/admin/clients/2", json.dumps({"change": "ban", "text": "leaves"}).encode()
