@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from turnout.base.local import Correction, LossTerm, OfTraining
+from turnout.base.local import LOCAL_PARTS, Correction, LossTerm, Measurement, OfTraining
 from turnout.base.piece import Slots
 from turnout.base.weighting import Normalizer, Weighting, has_factors
 from turnout.core.checks import ConfigurationError
-
-_GIVEN_BY = {
-    "start_loss": "StartLoss",
-    "start_loss_rms": "LossRms",
-    "appeal_gap": "AppealGap",
-    "start_gradient": "StartGradient",
-    "start_gradient_norm": "GradientNorm",
-    "inexactness": "Inexactness",
-}
-"""The measurement that reports each name that weightings and selections read."""
 
 
 def check_composition(algorithm: Slots) -> None:
@@ -100,7 +90,9 @@ def _check_needs(algorithm: Slots) -> None:
     sent = {name for piece in (algorithm.local, *algorithm.measurements) for name in piece.gives}
     for piece in (*algorithm.weighting, algorithm.selection):
         if missing := [name for name in piece.needs if name not in sent]:
-            givers = [f"{_GIVEN_BY[name]}()" if name in _GIVEN_BY else f"what gives {name}" for name in missing]
+            kinds = [kind for kind in LOCAL_PARTS.values() if isinstance(kind, type) and issubclass(kind, Measurement)]
+            given_by = {name: f"{kind.__name__}()" for kind in kinds for name in kind.gives}
+            givers = [given_by.get(name, f"what gives {name}") for name in missing]
             raise ConfigurationError(
                 f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
                 f"{' and '.join(givers)} to the pieces"

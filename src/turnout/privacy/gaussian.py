@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -46,24 +46,6 @@ _LEVELS = 10  # levels that float64 tells apart; all others are left to exact ar
 _FIRST, _LAST = 12, 21  # the bits that decide most levels, and those that decide most acceptances
 _SIGN = 1 << 10
 _FURTHER = 1 << 32  # the first draw of further bits
-
-
-class _Candidates(Protocol):
-    """Candidates for numbers of a distribution, before a sign.
-
-    Attributes:
-        one_zero: reject a negative zero, so that zero does not count twice.
-    """
-
-    one_zero: bool
-
-    def proposed(self, level: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return integers, their exponents (infinite for those to reject), and whether float64 leaves an integer open."""
-        ...
-
-    def exactly(self, level: int, x: exact.Uniform) -> tuple[int, Callable[[int], Fraction] | None]:
-        """Return an integer, and its exponent as a function of the precision; None to reject it."""
-        ...
 
 
 def rounded_gaussian(words: Words, number: int, bits: int, device: torch.device) -> torch.Tensor:
@@ -150,6 +132,15 @@ class _Discrete:
             return value, None
         exponent = ((value / self._exact) ** 2 - level**2) / 2
         return value, lambda _: exponent
+
+
+_Candidates = _Rounded | _Discrete
+"""Candidates for numbers of a distribution, before a sign.
+
+`proposed` returns integers, their exponents (infinite for those to reject), and whether float64 leaves an integer open.
+`exactly` returns an integer, and its exponent as a function of the precision; None to reject it. With `one_zero`, a
+negative zero is rejected, so that zero does not count twice.
+"""
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
 
@@ -14,6 +15,9 @@ from turnout.pieces.aggregation.maskable import NEEDS_ROUNDS, MaskedPhases, chec
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.protocol.secure.fixed_point import FixedPoint
 from turnout.protocol.secure.masking import Masking
+
+AtLeastTwo = Annotated[int, partial(count, least=2)]
+"""An integer >= 2."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,9 @@ class SecureSum(WeightedSum, name="secure_sum"):
     too_large: Literal["refuse", "clip"] = "refuse"
     threshold: float = 0.6
     weights: tuple[float, ...] | None = None
-    degree: int | None = None
-    min_clients: int = 3
-    cohort: int | None = None
+    degree: AtLeastTwo | None = None
+    min_clients: AtLeastTwo = 3
+    cohort: AtLeastTwo | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, int) and self.bits > 54:
@@ -92,10 +96,6 @@ class SecureSum(WeightedSum, name="secure_sum"):
             )
         if self.weights is not None and not (len(self.weights) == 2 and 0 <= self.weights[0] <= self.weights[1]):
             raise refuse("weights", given=self.weights, needed="the smallest and the largest, 0 <= smallest <= largest")
-        count("min_clients", self.min_clients, least=2)
-        for name in ("degree", "cohort"):
-            if (given := getattr(self, name)) is not None:
-                count(name, given, least=2)
         if self.cohort is not None:
             self.check_clients(self.cohort, "cohort")
 
