@@ -117,9 +117,8 @@ class Layout:
 
 def check_kind(module: nn.Module) -> None:
     """Raise an error if a parameter or buffer of a lazy layer has no shape yet, or if the module is TorchScript's."""
-    if "ScriptModule" in {
-        base.__name__ for base in type(module).__mro__
-    }:  # a class that later versions of PyTorch lack
+    # By name, because later versions of PyTorch lack the class.
+    if "ScriptModule" in {base.__name__ for base in type(module).__mro__}:
         raise ConfigurationError(
             f"the model is a {type(module).__name__}, whose parameters no function can replace for each client: give the "
             "module from which torch.jit.script or torch.jit.trace made it"

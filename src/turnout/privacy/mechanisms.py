@@ -51,10 +51,8 @@ def gaussian(multiplier: float, delta: float) -> float:
 
     def excess(epsilon: float) -> float:
         """Return the logarithm of the delta at an epsilon minus that of the target."""
-        first, second = (
-            log_ndtr(0.5 / multiplier - epsilon * multiplier),
-            log_ndtr(-0.5 / multiplier - epsilon * multiplier),
-        )
+        first = log_ndtr(0.5 / multiplier - epsilon * multiplier)
+        second = log_ndtr(-0.5 / multiplier - epsilon * multiplier)
         share = -math.expm1(epsilon + second - first)
         return first + math.log(share) - math.log(delta) if share > 0 else -math.inf
 

@@ -11,6 +11,7 @@ from turnout.base import Local
 from turnout.core.types import State, Task
 from turnout.population.requirement import BoundRequirement, Requirement
 from turnout.simulation.client_groups import ClientGroup, ClientScores
+from turnout.simulation.workspace import Workspace
 
 
 class Requirements:
@@ -23,10 +24,8 @@ class Requirements:
         requirement: the requirement.
         local: the local rule of the algorithm.
         group: function that returns the clients of a kind; None if there are none.
-        initial: the parameters before the first round, ``[P]``.
-        seed: the seed of the run.
-        lanes: number of clients that train side by side.
-        watch: receives the progress of training local models; see `Workspace`.
+        task: the task of local models, with the parameters before the first round and the seed of the run.
+        workspace: the number of clients that train side by side, and what receives the progress of their training.
     """
 
     def __init__(
@@ -34,13 +33,11 @@ class Requirements:
         requirement: Requirement,
         local: Local,
         group: Callable[[str], ClientGroup | None],
-        initial: torch.Tensor,
-        seed: int,
-        lanes: int,
-        watch: Callable[[str, int, int], None],
+        task: Task,
+        workspace: Workspace,
     ) -> None:
         self._requirement, self._rule = requirement, requirement.solo(local)
-        self._group, self._task, self._lanes, self._watch = group, Task(initial, 0, seed), lanes, watch
+        self._group, self._task, self._workspace = group, task, workspace
         self._solo: dict[str, ClientScores] = {}
         self._bound: dict[str, BoundRequirement | None] = {}
 
@@ -68,7 +65,8 @@ class Requirements:
 
     def _trained_alone(self, group: ClientGroup, rule: Local) -> ClientScores:
         """Return the scores of clients with local models."""
-        return group.scores_after(rule, lambda _: self._task.params, self._task, "own models", self._lanes, self._watch)
+        lanes, watch = self._workspace.lanes, self._workspace.watch
+        return group.scores_after(rule, lambda _: self._task.params, self._task, "own models", lanes, watch)
 
     def state(self) -> State:
         """Return the scores of local models that were computed so far."""

@@ -74,11 +74,8 @@ class SimulatedClients:
         terms = [correction for correction in self.algorithm.corrections if isinstance(correction, LossTerm)]
         if not terms:
             return
-        ids, personal, lanes = (
-            np.zeros(1, dtype=np.int64),
-            self.algorithm.personal,
-            Lanes(np.arange(1), np.ones(1, np.int64)),
-        )
+        ids, lanes = np.zeros(1, dtype=np.int64), Lanes(np.arange(1), np.ones(1, np.int64))
+        personal = self.algorithm.personal
         clients, memory = self.workspace.clients(ids), self.memory.gather(ids)
         joined = task if personal is None else replace(task, params=personal.join(task.params, memory))
         key = torch.zeros(1, dtype=torch.int64, device=task.params.device)

@@ -47,24 +47,16 @@ class OptIn:
         data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
         self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
         self._workspace, self._models, self._judge = workspace, models, judge
-        kinds = (
-            ("seen",) if algorithm.personal else ("seen", "unseen")
-        )  # clients that never train have no personal part
+        # Clients that never train have no personal part.
+        kinds = ("seen",) if algorithm.personal else ("seen", "unseen")
         self._group = cache(lambda kind: client_group(kind, data, workspace) if kind in kinds else None)
-        initial = workspace.objective.initial
-        self._present, self._seed = Task(initial, 0, experiment.seed), experiment.seed
+        self._seed = experiment.seed
+        self._present = Task(workspace.objective.initial, 0, self._seed)
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
         if _needs_requirements(experiment):
-            self._requirements = Requirements(
-                population.requirement or WarmUp(),
-                algorithm.local,
-                self._group,
-                initial,
-                experiment.seed,
-                workspace.lanes,
-                lambda *progress: workspace.watch(*progress),  # looked up late: `workspace.watch` is set after this
-            )
+            requirement = population.requirement or WarmUp()
+            self._requirements = Requirements(requirement, algorithm.local, self._group, self._present, workspace)
         if population.opting is not None:
             if population.opting.split == "test" and data.client_test is None:
                 raise ConfigurationError(

@@ -38,9 +38,7 @@ class Recording:
         self._still = {i: arguments[i] for i in still}
         self._buffers = [a if i in still else _empty_like(a) for i, a in enumerate(arguments)]
         self._copy_in(arguments)
-        buffers = (
-            self._buffers
-        )  # a function that refers to `self` would keep the memory until the next garbage collection
+        buffers = self._buffers  # a function of `self` would keep the memory until the next garbage collection
         self._replay, self._value = record(lambda: function(*buffers), arguments[0].device)
 
     def fits(self, arguments: list[torch.Tensor]) -> bool:

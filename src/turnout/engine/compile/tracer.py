@@ -107,9 +107,8 @@ class _Recorder(TorchDispatchMode):
         """Store the node of a value, or of each element of a sequence."""
         if isinstance(value, torch.Tensor):
             node.meta["kind"] = Kind(value.shape, value.stride(), value.dtype, value.device)
-            storage = StorageWeakRef(
-                value.untyped_storage()
-            )  # keeps the identity from being used again, and not the memory
+            # A weak reference keeps the identity from being used again, and not the memory.
+            storage = StorageWeakRef(value.untyped_storage())
             node.meta["storage"] = self._storages.setdefault(storage, len(self._storages))
             # An in-place operation returns the tensor that it changed, which is now the value of that operation's node. Later
             # operations thus depend on the change, and stay behind it when dead code is eliminated.

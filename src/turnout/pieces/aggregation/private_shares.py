@@ -47,10 +47,8 @@ def completed_sum(
         scale, step = 1.0 / divisor, 2.0**-piece.secure.fraction_bits
         total = updates.weighted_sum(updates.weights)
     else:
-        scale, step = (
-            weights[0] if len(weights) else 1.0 / divisor,
-            share_step(piece.norm, piece.noise_multiplier, shares),
-        )
+        scale = weights[0] if len(weights) else 1.0 / divisor
+        step = share_step(piece.norm, piece.noise_multiplier, shares)
         total = updates.weighted_sum(torch.ones_like(weights, dtype=torch.float64))
     missing = (max(shares - len(report), 0) + dropped) / shares
     if missing:
