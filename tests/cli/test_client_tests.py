@@ -38,8 +38,17 @@ def test_personalized_algorithms_have_client_tests(name):
     assert shares(settings) == ((0.0, 0.2) if name in PERSONAL else (None, None))
 
 
-def test_official_test_is_kept_beside_client_tests():
-    assert shares(Settings.of({"algorithm": "fedsim", "data": "cifar10"})) == (None, 0.2)
+def test_examples_of_an_official_test_are_given_to_clients():
+    """Algorithms without a personal part were tested on the official test, and others on clients' own examples."""
+    layers = Layers.of([{"data": "cifar10"}], ["fedavg", "ditto"])
+    for settings in layers.plan(["fedavg", "ditto"]).values():
+        assert shares(settings) == (0.0, 0.2)
+        assert settings.table["data"]["official_test"] == "pool"
+    kept = {"official_test": "keep", "test_fraction": None, "name": "cifar10"}
+    assert shares(Settings.of({"algorithm": "fedsim", "data": kept})) == (None, 0.2)
+
+
+def test_data_without_client_tests_by_default_stay_so():
     assert shares(Settings.of({"algorithm": "fedsim", "data": "shakespeare"})) == (None, None)
 
 

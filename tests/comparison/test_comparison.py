@@ -237,6 +237,19 @@ def test_to_accuracy_without_recorded_accuracy_is_refused() -> None:
     check_experiments({"one": untested.experiment}, target=True)
 
 
+def test_tests_on_different_examples_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A table gave them one column and one p-value."""
+    both = {"num_clients": 10, "alpha": 1.0, "client_test_fraction": 0.2, "test_fraction": 0.2}
+    shared, personal = make(data=both).experiment, make("ditto", data=both).experiment
+    check_experiments({"shared": shared, "other": shared})
+    check_experiments({"personal": personal})
+    alike = make(data={**both, "test_fraction": 0.0}).experiment
+    check_experiments({"alike": alike, "ditto": make("ditto").experiment})
+    assert not caplog.records
+    check_experiments({"shared": shared, "ditto": personal})
+    assert "ditto: tested on the clients' own test examples, and shared on the pooled test" in caplog.text
+
+
 def test_runs_record_the_predicted_columns() -> None:
     made = make("fedbuff", gradients={}, rounds=1).experiment()
     recorded = made.run().history.column_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from turnout.core.checks import ConfigurationError, TurnoutError, known_name
 from turnout.experiment import Experiment
 from turnout.record.schema import APPEAL_COLUMNS, CHOOSING, COSTS, JUDGED, ROUND_COLUMNS
 from turnout.simulation.simulation import Simulation
+
+LOG = logging.getLogger(__name__)
 
 _FEW = 32
 """The number of evaluation examples with which the names of recorded metrics are determined."""
@@ -24,6 +27,8 @@ def check_experiments(
 ) -> None:
     """Build every experiment and try its model on a minibatch.
 
+    A warning names experiments that are tested on other examples than the rest.
+
     Args:
         makes: a function that makes each experiment, by name.
         metric: a column that all have to record, or a cost of `schema.COSTS`.
@@ -33,12 +38,15 @@ def check_experiments(
         ConfigurationError: if an experiment cannot run or will not record the metric, with its name.
     """
     columns: dict[str, frozenset[str]] = {}
+    personal: dict[bool, list[str]] = {True: [], False: []}
     for name, make in makes.items():
         try:
             experiment = make()
             if not isinstance(experiment, Experiment):
                 raise ConfigurationError(f"got {experiment!r}, needed an Experiment")
             Simulation(experiment)
+            if experiment.data.test is not None and experiment.data.client_test is not None:
+                personal[experiment.algorithm.personal is not None].append(name)
             if metric is not None or target:
                 columns[name] = columns_of(experiment)
             if metric is not None:
@@ -47,6 +55,13 @@ def check_experiments(
             raise type(error)(f"{name}: {error}") from error
     if target:
         _check_target(columns)
+    if personal[True] and personal[False]:
+        LOG.warning(
+            "%s: tested on the clients' own test examples, and %s on the pooled test, so their test_loss and test_accuracy "
+            "are of different examples: split with test_fraction=0.0, and official_test='pool' if there is an official test",
+            ", ".join(personal[True]),
+            ", ".join(personal[False]),
+        )
 
 
 def columns_of(experiment: Experiment) -> frozenset[str]:
