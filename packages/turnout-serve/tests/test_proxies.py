@@ -163,7 +163,7 @@ class TestEnrollments:
     def test_a_refused_enrollment_uses_no_code(self, host, monkeypatch):
         """It gets 429 with a time, after which the same code makes a client; the journal has nothing of the refusal."""
         address, now = "203.0.113.9", [time.monotonic()]
-        monkeypatch.setattr(self.http._gate._newcomers, "_clock", lambda: now[0])
+        monkeypatch.setattr(self.http._gate.newcomers, "_clock", lambda: now[0])
         assert self.statuses(host, "ab", address, address) == [201, 201]
         code, entries = self.codes[0], host.service.num_clients
         refused = self.enroll(host, "c", address, code)

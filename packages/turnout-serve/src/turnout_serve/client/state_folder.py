@@ -71,6 +71,10 @@ class StateFolder:
     Args:
         folder: its path; it is made if it does not exist.
 
+    Attributes:
+        folder: its absolute path.
+        close: function that unlocks it.
+
     Raises:
         CheckpointError: if another process uses the folder; by all methods if the disk is full.
     """
@@ -81,14 +85,11 @@ class StateFolder:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise CheckpointError(f"{folder} cannot be used: {error}. Give another --state") from None
-        self._lock = ExitStack()
-        self._lock.enter_context(lock.locked(folder))
+        held = ExitStack()
+        held.enter_context(lock.locked(folder))
+        self.close = held.close
         self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
         self._waiting, self._sums = folder / "pending", folder / "sums.jsonl"
-
-    def close(self) -> None:
-        """Unlock the folder."""
-        self._lock.close()
 
     @_writes
     def write_identity(self, token: str, client: int | None, run: str | None) -> None:

@@ -46,6 +46,7 @@ class Service:
     Attributes:
         writer: writes and applies the events of requests.
         timeouts: leases, deadlines and timers.
+        leave: function that makes a client absent; its tasks are dropped.
         enrollment: tokens and one-time codes.
         seen: time of each client's last request to this process, in seconds of the server.
         certificates: subject of the certificate that each client showed last to this process.
@@ -66,6 +67,7 @@ class Service:
         self.clock = clock or RunClock(last.time if last else 0.0)
         self.writer = JournalWriter(driver, last, options, self.clock)
         self.timeouts = Timeouts(driver, options.leases, self.clock, self.writer.put)
+        self.leave = self.timeouts.leave
         most, codes = options.max_clients or 1_000_000, options.enrollment == "codes"
         bans, numbers = driver.roster.bans, driver.setting.most_numbers(options.min_clients, most)
         self.enrollment = Enrollment(self.store, most, codes, lambda: driver.over, bans, most_numbers=numbers)
@@ -146,10 +148,6 @@ class Service:
         most = 2.0 * least + 1.0
         self.timeouts.presence.renew(client, most + self.leases.grace)
         return least, most
-
-    def leave(self, client: int) -> Future[None]:
-        """Make a client absent; its tasks are dropped."""
-        return self.timeouts.leave(client)
 
     def heartbeat(self, client: int, task: int) -> Verdict:
         """Renew the lease of a client at work; return the state of its task.

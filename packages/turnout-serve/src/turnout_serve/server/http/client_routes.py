@@ -96,7 +96,7 @@ class ClientRoutes:
         network = self._gate.newcomer(request, token)
         verdict = await written(self._service.enroll(token, body.code, body.name))
         if verdict.status != 201:
-            self._gate.no_newcomer(network)
+            self._gate.newcomers.give_back(network)
         if verdict.status >= 400:
             who = self._service.known(token) or {"client_name": body.name or ""}
             tell_refusal("enrollment refused", request, verdict.body["reason"], who)

@@ -140,13 +140,14 @@ class Gate:
 
     Attributes:
         strangers: reads tokens, and counts requests without a known one.
+        newcomers: limits new clients by their network.
     """
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
         self.strangers = Strangers(options, administrator)
         self._service, self._trusted = service, options.trusted
         hourly, rate = options.enrollments_per_address, options.rate
-        self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
+        self.newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
     def admit(self, sender: Sender, request: Request) -> dict[str, Any]:
         """Admit the sender of a request; return what the method of its route is told of it.
@@ -191,13 +192,9 @@ class Gate:
         if network is None or host in self._trusted or self._service.enrollment.client_of(token) is not None:
             return None
         _slow_down(
-            self._newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"
+            self.newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"
         )
         return network
-
-    def no_newcomer(self, network: str | None) -> None:
-        """Take back an enrollment that made no new client."""
-        self._newcomers.give_back(network)
 
 
 def tell_refusal(what: str, request: Request, reason: str, client: dict[str, Any]) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 
 from turnout.core.checks import positive
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_LONGEST = 45  # characters of an address
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -50,15 +53,23 @@ def network_of(address: str) -> str | None:
     >>> network_of("2001:db8::1:2"), network_of("203.0.113.9"), network_of("127.0.0.1")
     ('2001:db8::/64', '203.0.113.9', None)
     """
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    if (peer := parsed(address.partition("%")[0])) is None:
         return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is None:
-            return None if parsed.is_loopback else str(ipaddress.ip_network((parsed, 64), strict=False))
-        parsed = parsed.ipv4_mapped
-    return None if parsed.is_loopback else str(parsed)
+    if peer.is_loopback:
+        return None
+    return str(peer if peer.version == 4 else ipaddress.ip_network((peer, 64), strict=False))
+
+
+def parsed(text: str) -> Address | None:
+    """Parse an address, an IPv4-mapped one as IPv4; return None for anything else, such as one with a port or a zone."""
+    if len(text) > _LONGEST or "%" in text:
+        return None
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
 
 
 class Peers:

@@ -6,11 +6,10 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 
 from turnout.core.checks import ConfigurationError
+from turnout_serve.server.http.limits import Address, parsed
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_LONGEST = 45  # characters of an address
 _MOST = 16  # proxies in a row
 
 
@@ -42,9 +41,9 @@ class Networks:
                 raise ConfigurationError(f"{option}: got {text!r}, needed {needed}")
             self._networks.append(network)
 
-    def __contains__(self, address: str | _Address) -> bool:
-        parsed = _parsed(address) if isinstance(address, str) else address
-        return parsed is not None and any(parsed in network for network in self._networks)
+    def __contains__(self, address: str | Address) -> bool:
+        peer = parsed(address) if isinstance(address, str) else address
+        return peer is not None and any(peer in network for network in self._networks)
 
 
 class Proxies:
@@ -92,7 +91,7 @@ class Proxies:
         client = None
         entries = b",".join(forwarded).decode("latin-1").split(",")
         for entry in reversed(entries[-_MOST:]):
-            client = _parsed(entry.strip(" \t"))
+            client = parsed(entry.strip(" \t"))
             if client is None:
                 return peer
             if client not in self.addresses:
@@ -108,15 +107,3 @@ def _network(text: str) -> _Network | None:
         return None
     mapped = isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None
     return None if mapped or not network.prefixlen else network
-
-
-def _parsed(text: str) -> _Address | None:
-    """Parse an address, an IPv4-mapped one as IPv4; return None for anything else, such as one with a port or a zone."""
-    if len(text) > _LONGEST or "%" in text:
-        return None
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return address if mapped is None else mapped

@@ -146,7 +146,9 @@ def _note_releases(driver: Driver, releases: Releases) -> None:
 def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
     """Return a fresh secret, and the releases that the journal does not know; nothing where the run is over."""
     known, begun = driver.budget.noise.lost, last is not None
-    answers = releases.lost_answers(driver.budget.charged, _most_answers(driver.setting) if begun else 0)
+    plan = driver.setting.algorithm.privacy
+    most = plan.answers.most if plan is not None and plan.answers is not None and begun else 0
+    answers = releases.lost_answers(driver.budget.charged, most)
     lost = releases.lost(driver.version, known, driver.setting.rounds if begun else 0)
     if lost != known:
         number = sum(behind - first for first, behind in lost[len(known) :])
@@ -156,12 +158,6 @@ def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on
     if answers:
         log.warning("answers that the journal does not know are counted as spent", extra={"answers": answers})
     return {"secret": fresh(), "lost": lost, **({"answers": answers} if answers else {})}
-
-
-def _most_answers(setting: RunSetting) -> int:
-    """Return the maximum number of noised answers of a run."""
-    plan = setting.algorithm.privacy
-    return 0 if plan is None or plan.answers is None else plan.answers.most
 
 
 def _restore(driver: Driver, store: Store, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class ExtraPhases:
         read: function that returns the body of a message, by its task and its digest.
 
     Attributes:
+        bodies: function that returns the digests of the messages of the present round.
+        keep: function that forgets the messages of a round that is over, but for those of some clients in other groups.
         declared: True where the aggregation has extra phases.
         barred: clients that are excluded from extra phases, and why.
     """
@@ -38,6 +40,7 @@ class ExtraPhases:
     def __init__(self, setting: RunSetting, coordinator: Coordinator, read: Callable[[int, str], bytes]) -> None:
         self._coordinator = coordinator
         self._extra, self._messages = setting.algorithm.aggregation.extra, StoredMessages(setting, read)
+        self.bodies, self.keep = self._messages.bodies, self._messages.keep
         self.declared = self._extra is not None
         self.barred: dict[int, str] = {}
 
@@ -46,14 +49,6 @@ class ExtraPhases:
         if task.phase == "train":  # messages in a group that was dissolved are of no use
             self._messages.drop([client])
         self._messages.take(task.phase, client, body, task)
-
-    def bodies(self) -> list[str]:
-        """Return the digests of the messages of the present round."""
-        return self._messages.bodies()
-
-    def clear(self, but: Collection[int] = ()) -> None:
-        """Forget the messages of a round that is over; those of clients in other groups stay."""
-        self._messages.keep(but)
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their tasks of an extra phase; none in another phase."""

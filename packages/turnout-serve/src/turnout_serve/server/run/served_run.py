@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Any
 
 from turnout.core.candidates import Candidates
@@ -86,8 +85,11 @@ class ServedRun:
         algorithm, seed = setting.algorithm, setting.seed
         pace = setting.pace.bind(num_clients, algorithm)
         self._choice = Choice(roster, pace, seed)
-        candidates = partial(_candidates, roster, seed)
-        cohorts = SelectedCohorts(algorithm.selection, candidates, roster.present)
+        cohorts = SelectedCohorts(
+            algorithm.selection,
+            lambda version: Candidates(lambda c: roster.available(c, version), roster.num_clients, version, seed),
+            roster.present,
+        )
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
         self.scheduler.may_begin = lambda: len(roster.present()) >= self.min_clients
         federation, rounds = setting.federation(num_clients), setting.rounds
@@ -204,7 +206,7 @@ class ServedRun:
         self.noise = self._next_noise
         self.used = action.tasks
         _warn_of_absent(self, action)
-        self.extra.clear(but=set(self.scheduler.pace.busy()))
+        self.extra.keep(self.scheduler.pace.busy())
         # How many were dropped tells of clients' data: with differential privacy, no run may end by it.
         dropped = 0 if self.setting.algorithm.noised_privacy is not None else stepped.info.get("num_dropped", 0)
         usable = len(stepped.reports) - dropped
@@ -259,11 +261,6 @@ class ServedRun:
         self.coordinator.restore(group)
         self.min_clients = facts.get("min_clients", 1)  # earlier versions had none after the first start
         self.server.rounds, self.over = facts["rounds"], facts["over"]
-
-
-def _candidates(roster: Roster, seed: int, version: int) -> Candidates:
-    """Return the clients that a selection may choose from at a version."""
-    return Candidates(lambda clients: roster.available(clients, version), roster.num_clients, version, seed)
 
 
 def _warn_of_absent(run: ServedRun, action: Step | Gather) -> None:

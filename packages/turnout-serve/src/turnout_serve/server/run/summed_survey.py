@@ -32,6 +32,7 @@ class SummedSurvey:
         layout: positions of the sums of a client in a vector.
         step: number of `PHASES` that have begun.
         culprits: clients that broke the protocol, and how.
+        bodies: function that returns the digests of all messages so far.
     """
 
     def __init__(self, setting: RunSetting, request: SurveyRequest, read: Callable[[int, str], bytes]) -> None:
@@ -42,6 +43,7 @@ class SummedSurvey:
         self._seed = (setting.seed, FIRST_TASK + request.number)
         self._attendance = self.layout.masking.attendance(self._seed)
         self._messages = StoredMessages(setting, read)
+        self.bodies = self._messages.bodies
 
     @property
     def group(self) -> int:
@@ -100,10 +102,6 @@ class SummedSurvey:
         total, culprits, why = self._side().total(helpers)
         self.culprits |= culprits
         return (None, [], why) if total is None else (total, sorted(used), "")
-
-    def bodies(self) -> list[str]:
-        """Return the digests of all messages so far."""
-        return self._messages.bodies()
 
     def _side(self) -> MaskedVectors:
         return MaskedVectors(self.layout.masking, self.layout.size, self._attendance, self._messages)

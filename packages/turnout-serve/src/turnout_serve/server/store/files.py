@@ -17,6 +17,7 @@ from turnout_serve.wire.format import LARGE, encode, encode_file
 
 Result = TypeVar("Result")
 
+_DAMAGED = "is damaged: its digest is another one"
 _WRITERS = 16  # files that are synced at a time, which a disk does in fewer writes
 
 
@@ -37,6 +38,7 @@ class Files:
     Attributes:
         models, reports: folders of files.
         incoming: folder of uploads.
+        close: function that stops the threads.
     """
 
     takes_uploads = False
@@ -50,10 +52,7 @@ class Files:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._until_done, self.read_only = until_done, read_only
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="sync")
-
-    def close(self) -> None:
-        """Stop the threads."""
-        self._pool.shutdown()
+        self.close = self._pool.shutdown
 
     def model(self, digest: str) -> Path:
         """Return the path of a model."""
@@ -112,7 +111,7 @@ class Files:
 
         body = self._read_of(path, read)
         if hashlib.sha256(body).hexdigest() != digest:
-            raise _damaged(path)
+            raise _lost(path, _DAMAGED)
         return body
 
     def check_report(self, digest: str, size: int | None) -> None:
@@ -127,9 +126,9 @@ class Files:
         """
         path = self._fetched(digest)
         if size is not None and path.is_file() and path.stat().st_size != size:  # before all of it is read
-            raise _damaged(path)
+            raise _lost(path, _DAMAGED)
         if self._read_of(path, lambda: self.damaged([(path, digest)])):
-            raise _damaged(path) if path.exists() else _missing(path)
+            raise _lost(path, _DAMAGED if path.exists() else "cannot be read: there is no such file")
 
     def report_file(self, digest: str) -> Path | None:
         """Return the file of a large report after verifying its digest; None for a small one.
@@ -141,7 +140,7 @@ class Files:
         with suppress(FileNotFoundError):
             if path.stat().st_size >= LARGE:
                 if self._read_of(path, lambda: self.damaged([(path, digest)])):
-                    raise _damaged(path)
+                    raise _lost(path, _DAMAGED)
                 return path
         return None
 
@@ -161,7 +160,7 @@ class Files:
 
         self._until_done(attempt)
         if missing:
-            raise ReportLost(f"the journal refers to {path}, which cannot be read: {missing[0]}") from missing[0]
+            raise _lost(path, f"cannot be read: {missing[0]}") from missing[0]
         return results[0]
 
     def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
@@ -231,12 +230,8 @@ def task_of_upload(name: str) -> str:
     return "".join(name.split("-")[1:2])
 
 
-def _missing(path: Path) -> ReportLost:
-    return ReportLost(f"the journal refers to {path}, which cannot be read: there is no such file")
-
-
-def _damaged(path: Path) -> ReportLost:
-    return ReportLost(f"the journal refers to {path}, which is damaged: its digest is another one")
+def _lost(path: Path, why: object) -> ReportLost:
+    return ReportLost(f"the journal refers to {path}, which {why}")
 
 
 def _delete_all_but(folder: Path, digests: Container[str]) -> None:
