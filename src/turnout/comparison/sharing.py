@@ -93,13 +93,16 @@ class Worker:
         """Clear the queue."""
         self._left.clear()
 
-    def next(self) -> Run | None:
-        """Take the next run that no other process performs or has finished; None if there is none at the moment.
+    def several(self, number: int) -> list[Run]:
+        """Take `number` runs that no other process performs or has finished, or fewer if there are not as many now.
 
         Raises:
             FolderGone: if the folder of the comparison was removed or replaced.
         """
+        runs: list[Run] = []
         for run in list(self._left):
+            if len(runs) == number:
+                break
             outer.check(run.folder)
             # Two workers may both see that a folder is free. `perform` takes the lock; the later one reports the run as
             # "elsewhere", which puts it back into the queue (`tell`).
@@ -107,15 +110,9 @@ class Worker:
                 continue
             self._left.remove(run)
             if (update := self._finished_elsewhere(run)) is None:
-                return run
-            self.tell(update)
-        return None
-
-    def several(self, number: int) -> list[Run]:
-        """Take `number` runs, or fewer if there are not as many at the moment."""
-        runs: list[Run] = []
-        while len(runs) < number and (run := self.next()) is not None:
-            runs.append(run)
+                runs.append(run)
+            else:
+                self.tell(update)
         return runs
 
     def tell(self, update: Update) -> None:

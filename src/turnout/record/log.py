@@ -83,19 +83,18 @@ class Log:
         Raises:
             CheckpointError: if an entry up to that round is damaged.
         """
-        log, rest = cls(), None
+        log = cls()
         log._path = path
         for entry, end in _entries(path) if last != 0 else ():
             if last is not None and entry.last > last:
-                rest = entry.up_to(last)  # the next append writes these rounds again, in place of the whole entry
+                if len((rest := entry.up_to(last)).table):
+                    log._tables.append(rest)  # the next append writes these rounds again, in place of the whole entry
+                    log._count(rest)
                 break
             log._end = end
             log._count(entry)
             if entry.last == last:
                 break
-        if rest is not None and len(rest.table):
-            log._tables.append(rest)
-            log._count(rest)
         return log
 
     def __len__(self) -> int:

@@ -38,9 +38,14 @@ _DURING_A_RUN = tuple(
 
 
 class Terminal:
-    """Progress bars on a terminal, with notes and times."""
+    """Progress bars on a terminal, with notes and times.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: the terminal.
+        live: whether rich shows the bars, as it does on a terminal.
+    """
+
+    def __init__(self, console: Console, live: bool = True) -> None:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
@@ -51,11 +56,8 @@ class Terminal:
         )
         self.shown = RichProgress(*columns, console=console, refresh_per_second=4)
         self._tasks: dict[str, TaskID] = {}
-        self.start()
-
-    def start(self) -> None:
-        """Start the display."""
-        self.shown.start()
+        if live:
+            self.shown.start()
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
         """Replace the bars; `last` ends the display."""
@@ -82,11 +84,9 @@ class Cell(Terminal):
     """
 
     def __init__(self, output: Any) -> None:
-        super().__init__(Console(file=io.StringIO(), record=True, width=110))
+        # Rich's own display in notebooks needs ipywidgets.
+        super().__init__(Console(file=io.StringIO(), record=True, width=110), live=False)
         self._output, self._drawn, self._said = output, -_PAUSE, ""
-
-    def start(self) -> None:
-        """Do nothing: rich's own display in notebooks needs ipywidgets."""
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
         """Replace the bars, unless they were updated a moment ago and these are not the last."""
