@@ -55,15 +55,12 @@ class CenteredClipping(Robust, name="centered_clipping"):
     def estimate(self, vectors: Vectors, state: State) -> WithState:
         """Return the new direction as a combination of the vectors and the center, computed from inner products."""
         center = state["center"]
-        rows, scale, mixed = vectors.rows, vectors.scale, vectors.mixed
-        of_rows, along = vectors.products(), scale * rows.inner(center)
-        if mixed is not None:
-            of_rows, along = mixed @ of_rows @ mixed.T, mixed @ along
+        of_rows, along = vectors.gram(), vectors.inner(center)
         n = len(along)
         # The last vector is the center.
-        every = torch.zeros((n + 1, n + 1), dtype=torch.float64, device=scale.device)
+        every = torch.zeros((n + 1, n + 1), dtype=torch.float64, device=center.device)
         every[:n, :n], every[:n, n], every[n, :n], every[n, n] = of_rows, along, along, center @ center
-        share = torch.zeros(n + 1, dtype=torch.float64, device=scale.device)
+        share = torch.zeros(n + 1, dtype=torch.float64, device=center.device)
         share[n] = 1.0
         for _ in range(self.iterations):
             to = every @ share
@@ -72,6 +69,5 @@ class CenteredClipping(Robust, name="centered_clipping"):
             pull = torch.where(length > self.radius, self.radius / length, 1.0) / n
             share = share * (1.0 - pull.sum())
             share[:n] += pull
-        chosen = share[:n] if mixed is None else share[:n] @ mixed
-        moved = rows.weighted_sum(chosen * scale) + share[n] * center
+        moved = vectors.combined(share[:n]) + share[n] * center
         return moved, {"center": moved}

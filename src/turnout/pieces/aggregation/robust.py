@@ -54,6 +54,20 @@ class Vectors:
         """Return all inner products before mixing, float64 ``[B, B]``."""
         return self.scale[:, None] * self.rows.gram() * self.scale
 
+    def gram(self) -> torch.Tensor:
+        """Return all inner products after mixing, float64 ``[n, n]``."""
+        return self.products() if self.mixed is None else self.mixed @ self.products() @ self.mixed.T
+
+    def inner(self, vector: torch.Tensor) -> torch.Tensor:
+        """Return the inner products with a vector after mixing, float64 ``[n]``."""
+        along = self.scale * self.rows.inner(vector)
+        return along if self.mixed is None else self.mixed @ along
+
+    def combined(self, coefficients: torch.Tensor) -> torch.Tensor:
+        """Return the linear combination of the mixed vectors with these coefficients ``[n]``, float64 ``[P]``."""
+        chosen = coefficients if self.mixed is None else coefficients @ self.mixed
+        return self.rows.weighted_sum(chosen * self.scale)
+
     @property
     def byzantine_mixed(self) -> int:
         """The maximum number of Byzantine vectors after mixing: f, but less than half of the vectors."""
@@ -136,12 +150,7 @@ class Combination(Robust):
 
     def estimate(self, vectors: Vectors, state: State) -> WithState:
         """Return the linear combination, from one Gram matrix and one weighted sum."""
-        inner, mixed = vectors.products(), vectors.mixed
-        if mixed is None:
-            chosen = self.coefficients(inner, vectors.byzantine)
-        else:
-            chosen = self.coefficients(mixed @ inner @ mixed.T, vectors.byzantine_mixed) @ mixed
-        return vectors.rows.weighted_sum(chosen * vectors.scale), state
+        return vectors.combined(self.coefficients(vectors.gram(), vectors.byzantine_mixed)), state
 
 
 class Coordinatewise(Robust):
