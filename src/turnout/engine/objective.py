@@ -98,11 +98,6 @@ class Objective(Forward):
             self.use(Choice("one_by_one", why))
             warnings.warn(f"clients are computed one by one, because {why}", RuntimeWarning, stacklevel=2)
 
-    @property
-    def draws(self) -> bool:
-        """True if the model draws random numbers in training, because it has dropout."""
-        return self.network.draws
-
     def gradient(
         self,
         params: torch.Tensor,

@@ -47,11 +47,8 @@ class Mifa(KeepsUpdates, name="mifa"):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for weights other than 1/N: all clients count equally, absent ones included."""
-        needs_alone(
-            algorithm,
-            DivideByClients,
-            "MIFA averages the stored updates of all clients; weights exist only for participants",
-        )
+        why = "MIFA averages the stored updates of all clients; weights exist only for participants"
+        needs_alone(algorithm, DivideByClients, why)
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``, and replace the rows of the participants."""

@@ -252,7 +252,7 @@ def minibatches_of(
     """
     device, weights = task.params.device, clients.shards.weights
     examples = planned.on(device, order)
-    if clients.objective.draws or clients.transforms:
+    if clients.objective.network.draws or clients.transforms:
         keys = clients.keys(purpose, task.seed, task.draws(len(clients)), order)
         keys = fold(keys, torch.arange(len(examples), device=device)[:, None])
     else:  # the order of examples is the only randomness
@@ -283,16 +283,3 @@ def step_sizes(
     if (sizes == sizes[:, :1]).all():  # a step is faster with a single column
         sizes = sizes[:, :1]
     return to_device(np.array(sizes), params.device, params.dtype)[:, :, None]
-
-
-def gradient_of_all(clients: Clients, batch_size: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return the measured loss and gradient at the received model, if a minibatch of this size holds all data; else None.
-
-    The condition depends on the data of all clients and not on the cohort, so that no result depends on the other clients
-    of a cohort.
-    """
-    if clients.objective.layout.num_statistics:  # in training, minibatches are normalized by their own statistics
-        return None
-    if clients.start is None or clients.objective.draws or clients.transforms or batch_size < clients.shards.largest:
-        return None
-    return clients.start.known

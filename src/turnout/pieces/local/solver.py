@@ -16,7 +16,6 @@ from turnout.core.schedule import LARGEST, StepSize
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
-from turnout.pieces.local.descent import gradient_of_all
 from turnout.pieces.local.direction import Direction, steepest
 from turnout.pieces.local.minibatches import Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
@@ -219,10 +218,17 @@ class Solver(Local, CountsSteps):
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the loss and the gradient of the first step, if they were measured at the received model; else None.
 
-        A gradient that was measured lacks the terms that corrections of minibatches add to the loss.
+        A gradient that was measured lacks the terms that corrections of minibatches add to the loss, and is one over all
+        data of a client. Whether a minibatch has room for these is asked of all clients and not of the cohort, so that no
+        result depends on the other clients of a cohort.
         """
         if self.direction is not steepest or self.sampling == "replacement":
             return None
         if any(isinstance(correction, LossTerm) for correction in corrections):
             return None
-        return gradient_of_all(clients, self.batch_size)
+        objective = clients.objective
+        if objective.layout.num_statistics:  # in training, minibatches are normalized by their own statistics
+            return None
+        if objective.network.draws or clients.transforms or self.batch_size < clients.shards.largest:
+            return None
+        return None if clients.start is None else clients.start.known
