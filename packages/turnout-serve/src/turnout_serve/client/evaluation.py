@@ -18,6 +18,7 @@ from turnout.evaluation.appeal import content
 from turnout.evaluation.evaluate import evaluate
 from turnout.evaluation.sums import SumsForm, metric_sums, scored
 from turnout.population.requirement import BoundRequirement
+from turnout_serve.client.opting import arrays_of
 
 
 def evaluation_sums(
@@ -66,12 +67,7 @@ def _appeal(
     for split, shards in (("train", client.shards), ("test", test)):
         loss, score = (tensor.cpu().numpy() for tensor in full_scores(replace(client, shards=shards), model))
         values |= {f"{split}_loss": loss, f"{split}_accuracy": score}
-    requirement = BoundRequirement(
-        required.measure,
-        required.train[[row]],
-        None if required.test is None else required.test[[row]],
-        None if required.solo_accuracy is None else required.solo_accuracy[[row]],
-    )
+    requirement = replace(required, **{name: value[[row]] for name, value in arrays_of(required).items()})
     meets = {split: bool(content(values, requirement, split)[0]) for split in ("train", "test")}
     sums = {f"appeal_{split}": float(value) for split, value in meets.items()}
     if form.alone:

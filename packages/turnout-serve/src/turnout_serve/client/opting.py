@@ -66,9 +66,8 @@ class ClientRequirement:
                 solo |= _scores("test", replace(clients, shards=computer.test), params)
         bound = requirement.bind(num_clients, solo)
         assert bound is not None
-        test = None if bound.test is None else self._in_row(bound.test[index])
-        accuracy = None if bound.solo_accuracy is None else self._in_row(bound.solo_accuracy[index])
-        self._bound = BoundRequirement(bound.measure, self._in_row(bound.train[index]), test, accuracy)
+        arrays = {name: self._in_row(value[index]) for name, value in arrays_of(bound).items()}
+        self._bound = replace(bound, **arrays)
         return self._bound
 
     def _in_row(self, value: float) -> np.ndarray:
@@ -76,6 +75,11 @@ class ClientRequirement:
         rows = np.full(self._row + 1, np.nan)
         rows[self._row] = value
         return rows
+
+
+def arrays_of(bound: BoundRequirement) -> dict[str, np.ndarray]:
+    """Return the arrays of a requirement, by name."""
+    return {name: value for name, value in vars(bound).items() if isinstance(value, np.ndarray)}
 
 
 def _scores(split: str, clients: Clients, params: torch.Tensor) -> dict[str, np.ndarray]:

@@ -36,7 +36,7 @@ from turnout_serve.server.store.database import StoreLost
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, CODES_FILE, server_token
 from turnout_serve.wire.data_shape import DataShape
-from turnout_serve.wire.format import PROTOCOL
+from turnout_serve.wire.format import PROTOCOL, plain
 from turnout_serve.wire.surveys import manifest_of
 
 log = logging.getLogger("turnout.server")
@@ -117,9 +117,7 @@ class Server:
             "data": None if self.store.facts.shape is None else DataShape.of(self.experiment.data).settings(),
             "enrolment": self.options.enrollment,
             "evaluation": {
-                "report": {
-                    name: [spec.dtype, list(spec.shape)] for name, spec in manifest_of(self.setting.sums.shapes).items()
-                },
+                "report": plain(manifest_of(self.setting.sums.shapes)),
                 "groups": self.setting.sums.facts["groups"],
             },
             "sees": [vars(item) for item in self.served.visible],

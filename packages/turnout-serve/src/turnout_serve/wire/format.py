@@ -74,6 +74,11 @@ def manifest(tensors: Mapping[str, torch.Tensor]) -> Manifest:
     return {name: Spec(NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
+def plain(expected: Manifest) -> dict[str, list[Any]]:
+    """Return the type and the shape of each tensor as plain values."""
+    return {name: [spec.dtype, list(spec.shape)] for name, spec in expected.items()}
+
+
 def size_limit(expected: Manifest) -> int:
     """Return the maximum size of a message with these tensors and a header."""
     return sum(spec.nbytes for spec in expected.values()) + _header_limit(expected)

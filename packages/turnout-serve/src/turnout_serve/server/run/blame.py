@@ -21,6 +21,8 @@ from turnout.protocol.pace.actions import select
 from turnout_serve.server.store.files import ReportLost
 from turnout_serve.wire.messages import ReportFormat
 
+_NO_MEMORY = ("not enough memory", "t allocate memory")  # of PyTorch on CPUs, where it is a plain RuntimeError
+
 
 class Unusable(Exception):
     """Reports that cannot be used; the step is to be taken without them."""
@@ -199,10 +201,6 @@ def is_of_the_machine(error: Exception) -> bool:
 
     Such an error ends the server, which continues from its journal at the next start.
     """
-    if (
-        isinstance(error, torch.OutOfMemoryError)
-        or "not enough memory" in str(error)
-        or "t allocate memory" in str(error)
-    ):
-        return True  # of PyTorch: on GPUs, and on CPUs, where it is a plain RuntimeError
+    if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY):
+        return True
     return isinstance(error, CheckpointError | OSError | MemoryError) and not isinstance(error, ReportLost)

@@ -64,16 +64,8 @@ class OpenSurvey:
             inputs["question"] = question_tensor(request.question)[None]
         if setting.answer_sum is not None and setting.answer_sum.masking is not None:
             inputs[SURVEY] = torch.tensor([request.number])
-        order = Assignment(
-            FIRST_TASK,
-            request.version,
-            request.phase,
-            0,
-            model.digest,
-            model.size,
-            setting.heartbeat,
-            plain_row(inputs, 0),
-        )
+        about = request.version, request.phase, 0, model.digest, model.size, setting.heartbeat
+        order = Assignment(FIRST_TASK, *about, plain_row(inputs, 0))
         return cls(setting, survey, order, secret, read)
 
     @property

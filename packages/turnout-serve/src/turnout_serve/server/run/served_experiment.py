@@ -32,6 +32,8 @@ from turnout_serve.wire.format import model_tensors, read_manifest
 from turnout_serve.wire.messages import Coding, ReportFormat
 from turnout_serve.wire.privacy import ANSWERS, Visible, visible
 
+_OF_EXPERIMENT = ("pace", "rounds", "seed", "evaluate_every", "evaluate_share", "record_weights")
+
 
 class ServedExperiment(NamedTuple):
     """An experiment whose tasks were tried on this server, which has the model.
@@ -74,12 +76,7 @@ class ServedExperiment(NamedTuple):
         test = _test(experiment)
         setting = RunSetting(
             algorithm=algorithm,
-            pace=experiment.pace,
-            rounds=experiment.rounds,
-            seed=experiment.seed,
-            evaluate_every=experiment.evaluate_every,
-            evaluate_share=experiment.evaluate_share,
-            record_weights=experiment.record_weights,
+            **{name: getattr(experiment, name) for name in _OF_EXPERIMENT},
             initial=initial,
             adapters=objective.network.adapters,
             reports=_tried_reports(computer, initial, norm_limit(initial, max_norm), max_examples),

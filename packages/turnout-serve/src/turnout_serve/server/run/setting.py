@@ -115,14 +115,8 @@ class RunSetting:
     def federation(self, num_clients: int) -> Federation:
         """Return the federation of a number of clients, as the server knows it."""
         initial = self.initial
-        return Federation(
-            num_clients,
-            len(initial),
-            device=initial.device,
-            dtype=initial.dtype,
-            seed=self.seed,
-            adapters=self.adapters,
-        )
+        tensors = {"device": initial.device, "dtype": initial.dtype}
+        return Federation(num_clients, len(initial), seed=self.seed, adapters=self.adapters, **tensors)
 
     def most_numbers(self, min_clients: int, max_clients: int) -> int:
         """Return how many clients may ever enroll, of whom `max_clients` are not removed."""

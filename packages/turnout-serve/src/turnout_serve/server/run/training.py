@@ -14,7 +14,7 @@ from turnout.engine.loss import cross_entropy
 from turnout.engine.objective import Objective
 from turnout.engine.plain_layers import is_plain
 from turnout.pieces.local import Sgd
-from turnout_serve.wire.format import Manifest, manifest
+from turnout_serve.wire.format import Manifest, manifest, plain
 
 
 class _Indescribable(TurnoutError):
@@ -80,7 +80,7 @@ def training(
         "dtype": manifest({"": objective.initial})[""].dtype,
         "sgd": sgd,
         "seed": str(seed),  # which may have more digits than a float64
-        "report": {name: [spec.dtype, list(spec.shape)] for name, spec in report.items()},
+        "report": plain(report),
     }
 
 
