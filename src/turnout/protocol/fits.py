@@ -68,14 +68,9 @@ def _check_sizes(pace: Pace, algorithm: Algorithm) -> None:
     masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
     if masking is None:
         return
-    least = masking.min_clients
-    sizes = {"cohort_size": getattr(algorithm.selection, "cohort_size", None), "group_size": pace.masks_together(least)}
-    for name, size in sizes.items():
-        if size is not None and size < least:
-            raise ConfigurationError(
-                f"{name}: got {size}, but a secure sum has at least {least} clients (min_clients), so none can ever be "
-                f"opened: write {name}={least} or more, or a smaller min_clients"
-            )
+    if (size := getattr(algorithm.selection, "cohort_size", None)) is not None:
+        masking.check_clients(size, "cohort_size")
+    masking.check_clients(pace.masks_together(masking.min_clients), "group_size")
 
 
 def check_clock(pace: Pace, population: Population) -> None:

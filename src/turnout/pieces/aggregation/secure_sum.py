@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import torch
 
 from turnout.base import Slots
-from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.checks import count, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.maskable import NEEDS_ROUNDS, MaskedPhases, check_maskable, round_to_grid
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
@@ -97,7 +97,7 @@ class SecureSum(WeightedSum, name="secure_sum"):
         if self.weights is not None and not (len(self.weights) == 2 and 0 <= self.weights[0] <= self.weights[1]):
             raise refuse("weights", given=self.weights, needed="the smallest and the largest, 0 <= smallest <= largest")
         if self.cohort is not None:
-            self.check_clients(self.cohort, "cohort")
+            self.masking.check_clients(self.cohort, "cohort")
 
     @property
     def code(self) -> FixedPoint:
@@ -124,25 +124,9 @@ class SecureSum(WeightedSum, name="secure_sum"):
         Raises:
             ConfigurationError: if the sum has no room for so many clients, or if there are too few for a sum.
         """
-        self.check_clients(federation.num_clients, "num_clients")
+        self.masking.check_clients(federation.num_clients, "num_clients")
         self.code.check(min(self.cohort or federation.num_clients, federation.num_clients))
         return super().init(federation)
-
-    def check_clients(self, number: int, name: str) -> None:
-        """Check that a sum can be opened.
-
-        Args:
-            number: largest number of clients in a sum.
-            name: the option that determines it.
-
-        Raises:
-            ConfigurationError: if that is less than `min_clients`.
-        """
-        if number < self.min_clients:
-            raise ConfigurationError(
-                f"{name}: got {number}, but a secure sum has at least {self.min_clients} clients (min_clients), so none "
-                f"can ever be opened: write {name}={self.min_clients} or more, or a smaller min_clients"
-            )
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
         """Return ``q(f_b Delta_b)``, float64 ``[B, P]``, the values of the fixed-point codes."""

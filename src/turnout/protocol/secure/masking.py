@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnout.core.checks import ConfigurationError
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
 
@@ -44,6 +45,22 @@ class Masking:
     def attendance(self, seed: Sequence[int]) -> Attendance:
         """Return a record of the clients of one sum, whose graph is drawn from a seed."""
         return Attendance(self.threshold, self.degree, self.min_clients, seed, self.code.capacity)
+
+    def check_clients(self, number: float, name: str) -> None:
+        """Check that a sum can be opened.
+
+        Args:
+            number: largest number of clients in a sum.
+            name: the option that determines it.
+
+        Raises:
+            ConfigurationError: if that is less than `min_clients`.
+        """
+        if number < self.min_clients:
+            raise ConfigurationError(
+                f"{name}: got {number}, but a secure sum has at least {self.min_clients} clients (min_clients), so none "
+                f"can ever be opened: write {name}={self.min_clients} or more, or a smaller min_clients"
+            )
 
     def num_neighbors(self, num_clients: int) -> int:
         """Return the number of neighbors of a client among n clients."""
