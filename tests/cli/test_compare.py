@@ -178,6 +178,10 @@ def test_missing_report_packages_do_not_fail_the_comparison(
         (("fedau", "to_accuracy=high"), "to_accuracy: got 'high', needed a share of the examples"),
         (("fedau", "--jobs", "0"), "jobs: got 0, needed a whole number >= 1"),
         (
+            ("fedau", "--jobs", "2", "--on", "processes:2"),
+            "--jobs is for processes of this machine, and --on for an executor",
+        ),
+        (
             ("fedau", "output_dir=runs/a"),
             "unknown setting 'output_dir': it is no part of an experiment: write --folder runs/a on",
         ),

@@ -31,6 +31,7 @@ from turnout.comparison.folders import is_finished, load_record, load_records, s
 from turnout.comparison.run import Run
 from turnout.comparison.update import Update
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
+from turnout.engine.loss import squared_error
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
 from turnout.results.records import RunRecord
@@ -235,6 +236,14 @@ def test_to_accuracy_without_recorded_accuracy_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=message):
         check_experiments({"one": tested.experiment, "other": untested.experiment}, target=True)
     check_experiments({"one": untested.experiment}, target=True)
+
+
+def test_to_accuracy_of_numbers_is_refused() -> None:
+    table = {"x": np.arange(40.0), "y": np.arange(40.0) / 3, "site": np.arange(40) % 4}
+    data = turnout.data.from_table(table, label="y", client="site").split(client_test_fraction=0.25)
+    regression = turnout.Experiment(data, turnout.models.Logistic(), turnout.fedavg(), loss=squared_error)
+    with pytest.raises(ConfigurationError, match="to_accuracy: no accuracy will be recorded, as targets are no labels"):
+        check_experiments({"regression": lambda: regression}, target=True)
 
 
 def test_tests_on_different_examples_are_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -346,3 +346,20 @@ def test_text_of_more_bytes_than_a_run_writes_is_not_read(copy, monkeypatch):
     monkeypatch.setattr(contents, "_MOST_TEXT", 100)
     with pytest.raises(CheckpointError, match=r"is damaged \(it has more than 100 bytes\)"):
         load(copy)
+
+
+@pytest.mark.parametrize("wrong", ["rows of client memory", "an offset"])
+def test_tensors_that_do_not_fit_the_model_are_refused(copy, wrong):
+    """The attack: whoever sends the folder changes the sizes of tensors that fit each other, but no model."""
+    tensors, facts = checkpoint.load(copy)
+    if wrong == "an offset":
+        tensors["server.aggregation/base_offset"] = torch.zeros(3)
+        message = "base_offset has 3 numbers, which does not match the adapters"
+    else:
+        for name in ("model.first/row", "memory/table.personal"):
+            tensors[name] = torch.cat([tensors[name], tensors[name][..., :1]], dim=-1)
+        message = r"rows of shape \(\d+,\) in client memory, and \d+ shared and \d+ personal numbers"
+    checkpoint.save(copy, tensors, facts)
+    (copy / "SHA256SUMS").unlink(missing_ok=True)
+    with pytest.raises(CheckpointError, match=rf"checkpoint.safetensors is damaged \(model: {message}"):
+        to.load(copy)

@@ -456,6 +456,20 @@ def test_file_replaced_by_a_link_is_not_written_through(tmp_path, monkeypatch, w
     assert what == "log" or not list(mine.iterdir())
 
 
+def test_file_that_is_replaced_by_a_link_while_it_is_written_is_not_moved(tmp_path):
+    """The attack: whoever may write in the folder replaces the part of a file behind the writer."""
+    mine = tmp_path / "mine"
+    mine.touch()
+
+    def write(path):
+        path.unlink()
+        path.symlink_to(mine)
+
+    with pytest.raises(CheckpointError, match="was replaced by a link"):
+        storage.save(tmp_path / "run", {"table.csv": write})
+    assert not (tmp_path / "run" / "table.csv").exists()
+
+
 def test_replaced_folder_gets_no_file(tmp_path):
     folder, mine = tmp_path / "run", tmp_path / "mine"
     (mine / ".parts").mkdir(parents=True)

@@ -9,7 +9,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.population.availability import Everyone
 from turnout.record.query import History
+from turnout.reporting.availability_figure import availability_figure
 from turnout.reporting.client_figures import client_cdf, participation_raster, weights_against_rates
 from turnout.reporting.curves import curves, styles
 from turnout.reporting.style import INK, PALETTE, new_figure, scatter
@@ -230,3 +232,17 @@ def test_equally_weighting_algorithms_are_omitted(make_run):
     shown = [axes.get_title() for axes in panels(weights_against_rates([make_run("known_statistics"), alike]))]
     assert shown == ["known_statistics"]
     assert [axes.get_title() for axes in panels(weights_against_rates([alike]))] == ["mifa"]
+
+
+@pytest.mark.parametrize(
+    ("number", "num_rounds", "message"),
+    [
+        (0, 100, "patterns: got 0, needed 1 to 4"),
+        (5, 100, "patterns: got 5, needed 1 to 4"),
+        (1, 9, "num_rounds: got 9, needed at least 10"),
+    ],
+)
+def test_figure_of_availability_has_limits(number, num_rounds, message):
+    patterns = {str(i): Everyone().bind(3) for i in range(number)}
+    with pytest.raises(ConfigurationError, match=message):
+        availability_figure(patterns, num_rounds)
