@@ -9,11 +9,13 @@ import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load, load_file
-from sqlalchemy import event
+from sqlalchemy import event, exc
 from tests.laws.recipes import RECIPES
 
 import turnout as to
@@ -511,6 +513,38 @@ def test_lost_connection_leaves_the_journal_to_its_server(folder, monkeypatch):
     assert (locked, len(list(store.entries()))) == ([True, True], 1)
     for each in (store, second):
         each.close()
+
+
+def test_lock_is_taken_again_where_a_dying_connection_cannot_be_closed(folder, monkeypatch):
+    """Its rollback raises, too: the error would have ended the server."""
+    store = Store(folder)
+    store.claim()
+    claim, calls = store._claim, []
+    assert claim is not None
+
+    class Dying:
+        def execute(self, _):
+            raise exc.OperationalError("SELECT 1", None, OSError("connection socket closed"))
+
+        def close(self):
+            raise exc.OperationalError("ROLLBACK", None, OSError("another command is already in progress"))
+
+        def invalidate(self):
+            calls.append("invalidated")
+
+    taken: Any = SimpleNamespace(execute=lambda _: SimpleNamespace(scalar=lambda: True), close=lambda: None)
+    engine: Any = SimpleNamespace(
+        dialect=SimpleNamespace(name="postgresql"),
+        connect=lambda: contextlib.nullcontext(
+            SimpleNamespace(execution_options=lambda **_: taken, close=lambda: None)
+        ),
+    )
+    monkeypatch.setattr(claim, "_engine", engine)
+    monkeypatch.setattr(claim, "_connection", Dying())
+    assert claim.hold()
+    assert calls == ["invalidated"]
+    monkeypatch.undo()
+    store.close()
 
 
 def test_second_machine_takes_a_run_over(world, monkeypatch, undisturbed):

@@ -9,25 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter, ValidationError
 
-from turnout.core.checks import CheckpointError
-from turnout.record.contents import Contents, Finite, Text, Whole, check, parse
+from turnout.core.checks import CheckpointError, wrong_field
+from turnout.record.contents import Finite, Text, Whole, damaged, parse
 from turnout_serve.server.store.database import CLIENTS, CODES
 from turnout_serve.server.verdicts import Verdict
 
 Value = TypeVar("Value")
-
-
-class _Row(Contents):
-    """The types of a row of the journal, which SQLite does not enforce."""
-
-    number: Whole
-    time: Finite
-    wall: Finite
-    kind: Text
-    client: Whole | None
-    task: Whole | None
-    digest: Text | None
 
 
 @dataclass(frozen=True)
@@ -46,13 +35,13 @@ class Entry:
         data: further fields, as plain values.
     """
 
-    number: int
-    time: float
-    wall: float
-    kind: str
-    client: int | None = None
-    task: int | None = None
-    digest: str | None = None
+    number: Whole
+    time: Finite
+    wall: Finite
+    kind: Text
+    client: Whole | None = None
+    task: Whole | None = None
+    digest: Text | None = None
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,17 +64,18 @@ class Entry:
             raise ValueError(f"entry {self.number} of the journal, of the kind {self.kind}, has no {name}")
         return value
 
-    @classmethod
-    def of_row(cls, row: Any) -> Entry:
+    @staticmethod
+    def of_row(row: Any) -> Entry:
         """Read a row of the journal.
 
         Raises:
             CheckpointError: if it is damaged.
         """
         name = f"entry {row.number} of the journal"
-        values = {**row._asdict(), "data": read_json(row.data or "{}", name)}
-        check(name, _Row, values)
-        return cls(**values)
+        try:  # SQLite does not enforce the types of columns
+            return _ENTRY.validate_python({**row._asdict(), "data": read_json(row.data or "{}", name)})
+        except ValidationError as error:
+            raise damaged(name, wrong_field(error, "the file")) from None
 
     def row(self) -> dict[str, Any]:
         """Return the row of the journal."""
@@ -99,6 +89,9 @@ class Entry:
         """
         content = json.dumps([before, *vars(self).values()], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(content.encode()).hexdigest()
+
+
+_ENTRY = TypeAdapter(Entry)
 
 
 def first_link(run: str) -> str:

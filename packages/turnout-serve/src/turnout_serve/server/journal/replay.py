@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from turnout.core.checks import CheckpointError
-from turnout.protocol.pace import BoundRounds
 from turnout.protocol.survey import ClosedSurvey
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
@@ -141,10 +140,7 @@ def _check_report(journal: Store, entry: Entry, lost: set[int]) -> None:
 
 def _running(driver: Driver) -> bool:
     """Return whether the cohort of the present round was selected already."""
-    if driver.run is None:
-        return False
-    pace = driver.run.coordinator.scheduler.pace
-    return pace.running if isinstance(pace, BoundRounds) else False
+    return driver.run is not None and getattr(driver.run.scheduler.pace, "running", False)
 
 
 class _Saved:

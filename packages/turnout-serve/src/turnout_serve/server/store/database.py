@@ -18,9 +18,8 @@ CLIENTS = sa.Table(
     "clients",
     METADATA,
     sa.Column("client", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column(
-        "token", sa.Text, nullable=False, unique=True
-    ),  # a hash: a copy of the database lets nobody act as a client
+    # Of tokens there are hashes, so that a copy of the database lets nobody act as a client.
+    sa.Column("token", sa.Text, nullable=False, unique=True),
     sa.Column("name", sa.Text),
 )
 CODES = sa.Table(
@@ -185,13 +184,13 @@ class Claim:
         """
         if self._engine.dialect.name != "postgresql":
             return True
-        try:
-            if self._connection is not None:
+        if self._connection is not None:
+            try:
                 self._connection.execute(sa.text("SELECT 1"))
                 return True
-        except exc.DBAPIError:
-            self.close()
-            self._connection = None
+            except exc.DBAPIError:
+                self._connection.invalidate()  # closed as it is, it would send a rollback, which raises
+                self._connection = None
         try:
             with ExitStack() as opened:
                 connection = opened.enter_context(self._engine.connect())

@@ -17,11 +17,12 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.protocol.survey import FIRST_TASK
 from turnout_serve.server.journal.entries import Entry, chained, first_link, tabulate
 from turnout_serve.server.store import database as db
-from turnout_serve.server.store.database import Claim, StoreUnavailable, rows, transaction, upsert_of
+from turnout_serve.server.store.database import Claim, StoreLost, StoreUnavailable, rows, transaction, upsert_of
 from turnout_serve.server.store.facts import BEGINS, Facts
 from turnout_serve.server.store.file_store import open_files
-from turnout_serve.server.store.opened_folder import OpenedFolder
+from turnout_serve.server.store.opened_folder import opened_folder
 from turnout_serve.server.store.outcomes import Outcomes
+from turnout_serve.wire.administrator import JOURNAL_FILE
 
 
 class Store:
@@ -37,7 +38,6 @@ class Store:
         facts: facts about the run.
         files: models and reports.
         outcomes: outcomes of tasks; the next `commit` writes those that were added.
-        check: function that raises `StoreLost` if the folder, or the journal in it, was removed or replaced.
         wait: called with the error when a write or a read in the middle of an entry has failed; it returns when that is to
             be tried again. By default it raises `StoreUnavailable`.
 
@@ -49,9 +49,9 @@ class Store:
     def __init__(
         self, folder: Path, url: str | None = None, objects: str | None = None, read_only: bool = False
     ) -> None:
-        self._opened = OpenedFolder(folder, has_database=url is None, read_only=read_only)
         self.folder, self.wait = folder, _refuse
-        self.engine = db.engine_of(self._opened.url if url is None else url)
+        own = opened_folder(folder, read_only=read_only)
+        self.engine = db.engine_of(own if url is None else url)
         self._claim: Claim | None = None
         try:
             # Earlier versions have written no links, and a journal that is only read stays as it is.
@@ -62,8 +62,7 @@ class Store:
             raise ConfigurationError(f"the database cannot be used: {db.first_line(error)}") from None
         self.facts, self.outcomes = Facts(self.engine), Outcomes(self.engine)
         self._run = self.facts.run
-        self._opened.remember()
-        self.check = self._opened.check
+        self._inodes = {path: _inode(path) for path in (folder, folder / JOURNAL_FILE)[: 2 if url is None else 1]}
         begun = next(self.entries(), None) is not None
         self.files = open_files(folder, objects, self.facts, self.until_done, begun=begun, read_only=read_only)
 
@@ -74,6 +73,18 @@ class Store:
             CheckpointError: if another server has it.
         """
         self._claim = Claim(self.engine)
+
+    def check(self) -> None:
+        """Verify that the folder, and the journal in it, are still those that were opened.
+
+        Raises:
+            StoreLost: if one of them was removed or replaced.
+        """
+        for path, inode in self._inodes.items():
+            if _inode(path) != inode:
+                raise StoreLost(
+                    f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
+                )
 
     def close(self) -> None:
         """Close files and connections."""
@@ -199,6 +210,15 @@ class Store:
             except (OSError, CheckpointError) as error:
                 self.check()
                 self.wait(error)
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file or folder; None where there is none."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _refuse(error: Exception) -> None:
