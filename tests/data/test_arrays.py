@@ -126,7 +126,7 @@ def test_client_ids_are_integers_or_strings(client_ids):
 
 
 def test_test_clients_require_training_clients():
-    with pytest.raises(ConfigurationError, match="test_client_ids need client_ids"):
+    with pytest.raises(ConfigurationError, match="test_client_ids need client_ids: say which client holds each"):
         from_arrays([[0.0]], [0], test_x=[[1.0]], test_y=[0], test_client_ids=["a"])
 
 

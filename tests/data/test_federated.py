@@ -1,10 +1,12 @@
 """Validation of inputs of `Shards`."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from turnout.core.checks import DataError
+from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 
@@ -26,6 +28,10 @@ def of_clients(number: int) -> Shards:
     return Shards(torch.zeros(2 * number, 1), torch.zeros(2 * number, dtype=torch.int64), 2 * np.arange(number + 1))
 
 
+def toy(**splits: Any) -> FederatedData:
+    return FederatedData("toy", of_clients(3), **splits)
+
+
 @pytest.mark.parametrize("split", ["client_test", "validation", "unseen_test"])
 @pytest.mark.parametrize("number", [2, 4])
 def test_splits_of_other_clients_are_refused(split: str, number: int) -> None:
@@ -35,8 +41,18 @@ def test_splits_of_other_clients_are_refused(split: str, number: int) -> None:
     with pytest.raises(
         DataError, match=f"{split} has {number} clients, and {of} 3 clients: give the same clients in the same"
     ):
-        FederatedData("toy", of_clients(3), **unseen, **{split: of_clients(number)})
-    assert FederatedData("toy", of_clients(3), **unseen, **{split: of_clients(3)}).num_clients == 3
+        toy(**unseen, **{split: of_clients(number)})
+    assert toy(**unseen, **{split: of_clients(3)}).num_clients == 3
+
+
+def test_data_without_clients_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the data have no clients: train needs the examples of at least one"):
+        FederatedData("toy", of_clients(0))
+
+
+def test_offsets_that_do_not_ascend_are_refused() -> None:
+    with pytest.raises(DataError, match="offsets must ascend, and client 1 would have -2 examples"):
+        Shards(torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64), np.array([0, 4, 2, 6]))
 
 
 @pytest.mark.parametrize(("names", "different"), [("ab", 2), ("aba", 2), ("abcd", 4)])

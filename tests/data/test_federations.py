@@ -97,7 +97,7 @@ def test_pfl_users_become_clients():
 @pytest.mark.parametrize(
     ("federation", "ids", "error", "message"),
     [
-        (object(), ["ann"], ConfigurationError, r"no make_dataset_fn: .*pip install pfl"),
+        (object(), ["ann"], ConfigurationError, r"object has no make_dataset_fn: .*pip install pfl"),
         (users(), [], ConfigurationError, "user_ids: got none"),
         (users(bob=([[1.0, 2.0]],)), ["bob"], DataError, "user 'bob': raw_data is no pair"),
         (users(bob=([[1.0, 2.0]], [0, 1])), ["bob"], DataError, "user 'bob': raw_data is no pair"),

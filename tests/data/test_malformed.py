@@ -255,6 +255,17 @@ def test_batch_that_expands_is_refused_by_its_headers(tmp_path, monkeypatch, com
         read_table_file(path)
 
 
+def test_batch_behind_the_end_of_its_stream_is_refused(tmp_path):
+    """The footer leads to the mark of the end in place of the batch, at which Arrow raises an `EOFError`."""
+    path = tmp_path / "end.feather"
+    feather.write_feather(pa.table({"a": np.zeros(9)}), str(path), compression="zstd")
+    content, mark = path.read_bytes(), b"\xff" * 4
+    batch, end = (place.to_bytes(8, "little") for place in (content.index(mark, 12), content.rindex(mark + bytes(4))))
+    path.write_bytes(end.join(content.rsplit(batch, 1)))
+    with pytest.raises(DataError, match=r"end.feather: cannot be read: End of Arrow stream"):
+        read_table_file(path)
+
+
 def test_malformed_word_vectors(tmp_path):
     path = tmp_path / "vectors.txt"
     content = "the 1 2 3\ncaf\u00e9 0.5 -1e-3 4\n".encode()

@@ -84,6 +84,14 @@ def test_declared_names_and_scales_are_used(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again(rows(TABLE)), data.prepare(rows(TABLE)))
 
 
+@pytest.mark.parametrize("text", ["[]", "{}", '{"columns": 3, "classes": null}', '{"columns": [{"kind": "text"}]}'])
+def test_file_of_another_form_is_no_preparation(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "preprocessing.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match="this is no preparation of a table: "):
+        to.data.Preparation.load(path)
+
+
 def test_two_sites_number_declared_classes_alike() -> None:
     names = ("asthma", "cold", "flu")
     for site in (("asthma", "cold"), ("cold", "flu")):

@@ -79,7 +79,7 @@ def test_statistics_have_no_gradient_in_evaluation():
         (
             {},
             to.perfedavg(cohort_size=2, also=(to.personalization.Personal("norms"),)),
-            "a meta-gradient is computed at several temporary models",
+            "has layers of BatchNorm, and a meta-gradient is computed at .*: write to.models.group_norm",
         ),
     ],
 )

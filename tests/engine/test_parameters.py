@@ -74,7 +74,10 @@ def mixed():
     [
         (nn.ReLU(), "ReLU has no trainable parameters: nothing could be learned"),
         (frozen(), "Sequential has no trainable parameters"),
-        (mixed(), r"types \['torch.float32', 'torch.float64'\]; .*write model.float\(\)"),
+        (
+            mixed(),
+            r"of Sequential have the types \['torch.float32', 'torch.float64'\]; .*write model.float\(\)",
+        ),
     ],
 )
 def test_invalid_arguments_raise(module, message):

@@ -172,6 +172,25 @@ def test_label_metrics_are_refused_for_numeric_targets() -> None:
     assert set(METRICS) == set(metrics.__all__)
 
 
+class TwoOutputs(torch.nn.Linear):
+    """A model that also returns its inputs."""
+
+    def forward(self, input: torch.Tensor) -> Any:
+        return super().forward(input), input
+
+
+def first_of_two(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(outputs[0], targets, reduction="none")
+
+
+def test_metrics_of_outputs_that_are_no_tensor_are_refused() -> None:
+    run = experiment(model=TwoOutputs(3, 2).double(), loss=first_of_two)
+    with pytest.raises(
+        ConfigurationError, match="metrics: the model returns a tuple, but metrics need one tensor: remove metrics"
+    ):
+        run.run()
+
+
 def no_number(outputs: torch.Tensor, targets: torch.Tensor) -> object:
     """A metric that forgot to choose a class."""
     return outputs == targets[:, None]

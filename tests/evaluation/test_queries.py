@@ -70,7 +70,7 @@ def test_labels_and_examples_are_counted():
     ("options", "said"),
     [
         ({"kind": "median"}, "unknown value of kind 'median'"),
-        ({"kind": "mean", "edges": (1.0, 2.0)}, "edges: mean has no bins"),
+        ({"kind": "mean", "edges": (1.0, 2.0)}, "edges: mean has no bins: leave them out"),
         ({"kind": "quantiles"}, "edges: got .* needed two finite numbers or more that ascend"),
         ({"kind": "histogram", "edges": (2.0, 1.0)}, "that ascend"),
         ({"kind": "histogram", "edges": (0.0, float("inf"))}, "that ascend"),

@@ -98,7 +98,10 @@ def test_given_rates_are_returned(pattern):
         ({"correlated_with_labels": (0.0, 0.0)}, "needed a number > 0 for at least one class"),
         ({"rates": (0.1, 1.2)}, r"rates\[1\]: got 1.2, needed a probability"),
         ({"rates": (float("nan"),)}, r"rates\[0\]: got nan, needed a probability"),
-        ({"rates": (0.1,), "correlated_with_labels": 0.1}, "both given .* write correlated_with_labels=None"),
+        (
+            {"rates": (0.1,), "correlated_with_labels": 0.1},
+            r"are both given \(rates\) and drawn \(correlated_with_labels\): write correlated_with_labels=None",
+        ),
     ],
 )
 def test_invalid_options_raise(pattern, options, message):

@@ -159,6 +159,25 @@ def test_restart_between_measuring_and_training_changes_nothing():
     assert torch.equal(params, found)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("scheduler.cohort", [0, 6], "schedule: client 6 of 6 clients"),
+        ("scheduler.cohort", [-1, 2], "schedule: client -1 of 6 clients"),
+        ("pace.open", [[0, 2, 9]], "schedule: a task with version 9 of the model, which is missing"),
+    ],
+)
+def test_damaged_schedules_are_refused(name, value, message):
+    whole, again = (server(fedbuff(cohort_size=2), Buffered(2)) for _ in range(2))
+    whole.scheduler.start(0.0)
+    told(whole, 0.0)
+    groups = whole.state_groups()
+    group, _, part = name.partition(".")
+    groups[f"schedule.{group}"][part] = torch.tensor(value)
+    with pytest.raises(ValueError, match=message):
+        again.restore(lambda name: groups.get(name, {}))
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 9999), waits=st.sampled_from(["never", "if_current"]))
 def test_repeat_count_of_a_task_equals_that_at_the_step(seed, waits):

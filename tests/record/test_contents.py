@@ -8,6 +8,7 @@ import re
 import shutil
 from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -282,6 +283,16 @@ def test_compressed_log_is_refused(tmp_path, compression):
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
+def test_message_that_is_no_table_is_not_read_as_one(tmp_path):
+    """The attack: a tensor, whose fields, read as those of a table, lead anywhere."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.write_tensor(pa.Tensor.from_numpy(np.zeros((1, 1))), sink)
+    content = sink.getvalue().to_pybytes()
+    (tmp_path / LOG).write_bytes(len(content).to_bytes(8, "little") + hashlib.sha256(content).digest() + content)
+    with pytest.raises(CheckpointError, match=f"{LOG} is damaged .*(?i:schema)"):
+        History.load(tmp_path)
+
+
 def test_text_in_a_numeric_column_is_refused_unread(copy):
     rounds = pq.read_table(copy / "rounds.parquet")
     text = pa.array(["x" * (1 << 24)] * len(rounds))
@@ -346,6 +357,44 @@ def test_text_of_more_bytes_than_a_run_writes_is_not_read(copy, monkeypatch):
     monkeypatch.setattr(contents, "_MOST_TEXT", 100)
     with pytest.raises(CheckpointError, match=r"is damaged \(it has more than 100 bytes\)"):
         load(copy)
+
+
+def _name_twice(tensors, model):
+    del tensors
+    model["names"] = [model["names"][0]] * len(model["names"])
+
+
+def _other_type(tensors, model):
+    del model
+    tensors["model/params"] = tensors["model/params"].double()
+
+
+def _one_less(tensors, model):
+    del model
+    tensors["model/params"] = tensors["model/params"][1:]
+
+
+def _unknown_name(tensors, model):
+    del tensors
+    model["tensors"]["extra"] = "no_such_parameter"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_name_twice, r"\d names, 1 of them distinct, for \d shapes"),
+        (_other_type, "shared parameters are torch.float64, and personal parameters torch.float32"),
+        (_one_less, r"\d+ shared and \d+ personal numbers, of \d+ parameters of which \d+ are shared"),
+        (_unknown_name, "unknown parameter 'no_such_parameter'"),
+    ],
+)
+def test_parameters_that_do_not_fit_their_layout_are_refused(copy, change, message):
+    tensors, facts = checkpoint.load(copy)
+    change(tensors, facts["model"])
+    checkpoint.save(copy, tensors, facts)
+    (copy / "SHA256SUMS").unlink(missing_ok=True)
+    with pytest.raises(CheckpointError, match=rf"checkpoint.safetensors is damaged \(model: {message}"):
+        to.load(copy)
 
 
 @pytest.mark.parametrize("wrong", ["rows of client memory", "an offset"])

@@ -227,11 +227,11 @@ def test_invalid_records_are_refused():
         history.record(round=2)
     with pytest.raises(ConfigurationError, match="round: got 0"):
         history.record(round=0)
-    with pytest.raises(ConfigurationError, match=r"'test_loss': got array.*needed one number"):
+    with pytest.raises(ConfigurationError, match=r"history column 'test_loss': got array.*needed one number"):
         history.record(round=3, test_loss=np.zeros(2))
-    with pytest.raises(ConfigurationError, match="'note': got 'x', needed one number"):
+    with pytest.raises(ConfigurationError, match="history column 'note': got 'x', needed one number"):
         history.record(round=3, note="x")
-    with pytest.raises(ConfigurationError, match=r"'bytes_up': got 1.5, needed a whole number"):
+    with pytest.raises(ConfigurationError, match=r"history column 'bytes_up': got 1.5, needed a whole number"):
         history.record(round=3, bytes_up=1.5)
     with pytest.raises(ConfigurationError, match=r"'bytes_up': got nan, needed a whole number"):
         history.record(round=3, bytes_up=math.nan)

@@ -12,6 +12,7 @@ from turnout.core.checks import ConfigurationError, DataError
 from turnout.population.availability import Everyone
 from turnout.record.query import History
 from turnout.reporting.availability_figure import availability_figure
+from turnout.reporting.class_figures import calibration_figure
 from turnout.reporting.client_figures import client_cdf, participation_raster, weights_against_rates
 from turnout.reporting.curves import curves, styles
 from turnout.reporting.style import INK, PALETTE, new_figure, scatter
@@ -204,6 +205,8 @@ def test_missing_columns_are_reported(make_run):
         curves([bare], "test_accuracy")
     with pytest.raises(ConfigurationError, match="unknown column 'test_acuracy': did you mean 'test_accuracy'"):
         curves([bare], "test_acuracy")
+    with pytest.raises(DataError, match="no run counted predictions: they need test examples with class labels"):
+        calibration_figure([bare])
     with pytest.raises(DataError, match="no run has client-wise accuracies"):
         client_cdf([bare])
     with pytest.raises(DataError, match="no run has both weights of its clients and known participation rates"):

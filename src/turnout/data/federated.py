@@ -56,7 +56,7 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         if self.num_clients < 1:
-            raise ConfigurationError("the data have no clients")
+            raise ConfigurationError("the data have no clients: train needs the examples of at least one")
         if (self.train.sizes == 0).any():
             empty = np.flatnonzero(self.train.sizes == 0)
             raise ConfigurationError(

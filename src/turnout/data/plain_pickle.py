@@ -14,7 +14,7 @@ from turnout.core.checks import DataError
 def _bytes(text: str, encoding: str) -> bytes:
     """Encode bytes that a pickle contains as text, in latin1, the only encoding that pickles use for it."""
     if encoding != "latin1":
-        raise DataError(f"it encodes by {encoding!r}")
+        raise DataError(f"it encodes bytes by {encoding!r}, needed latin1")
     return text.encode("latin1")
 
 

@@ -133,7 +133,7 @@ def read_table_file(
         else:
             table = _unpacked(path, _read_parquet(path) if ending == ".parquet" else _read_feather(path))
         return checked_table(table, f"{what} {path}")
-    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError) as error:
         raise DataError(f"{what} {path}: cannot be read: {error}") from error
 
 

@@ -43,8 +43,8 @@ class Shards:
         offsets = self.offsets
         if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(self.x):
             raise DataError(f"offsets must run from 0 to the number of examples, {len(self.x)}")
-        if (np.diff(offsets) < 0).any():
-            raise DataError("offsets must ascend")
+        if (sizes := np.diff(offsets)).min(initial=0) < 0:
+            raise DataError(f"offsets must ascend, and client {sizes.argmin()} would have {sizes.min()} examples")
         if not self.mapped:
             check_finite("inputs", self.x, "clean or impute them before training")
         check_weights("weights", self.weights, len(self.x))

@@ -205,7 +205,7 @@ def plan_of(pieces: Iterable[Any]) -> Plan | None:
     plan = Plan(tuple(private))
     if len(private) > 1 and (private[0].is_correlated or plan.sampling is not None):
         names = " and ".join(type(piece).__name__ for piece in private)
-        raise ConfigurationError(f"{names}: only independent noise without sampling is counted together")
+        raise ConfigurationError(f"{names}: independent noise without sampling is needed: write correlation=None")
     return plan
 
 

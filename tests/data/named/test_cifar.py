@@ -95,6 +95,7 @@ def test_pickle_that_runs_code_is_refused(batches):
         (pickle.dumps({"data": np.zeros((2, 3072)), "labels": [0, 1]}), "pixels are float64"),
         (pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 11]}), "found the label 11"),
         (pickle.dumps([1, 2]), "found another form"),
+        (b"c_codecs\nencode\n(Va\nVutf-8\ntR.", "it encodes bytes by 'utf-8', needed latin1"),
         (b"nothing", "is not a pickle that can be read"),
     ],
 )

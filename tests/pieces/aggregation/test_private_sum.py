@@ -349,6 +349,12 @@ def test_qffl_counts_both_noises():
         to.qffl(make, also=(replace(divisor, lr=0.1),))
     with pytest.raises(ConfigurationError, match="most"):
         to.weighting.DivideByNoisyCurvature(most=0.0)
+    correlated = PrivateSum(cohort=4, correlation=to.privacy.BandedSquareRoot(), rounds=9)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"PrivateSum and DivideByNoisyCurvature: independent noise without sampling is needed: write correlation=None",
+    ):
+        to.Experiment(classification(), to.models.Logistic(), to.qffl(make, also=(correlated, divisor)), rounds=9)
 
 
 def test_examples_count_up_to_a_bound():
@@ -440,6 +446,20 @@ def test_every_recipe_runs_or_is_refused_with_a_reason(name):
 def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivateSum(**options)
+
+
+@dataclass(frozen=True)
+class ByOwnSteps(to.weighting.DivideByLocalSteps, name="by_own_steps"):
+    """A user's normalizer with a divisor for each report."""
+
+    reads = "own"
+
+
+def test_divisor_of_each_report_is_refused():
+    with pytest.raises(
+        ConfigurationError, match="PrivateSum: ByOwnSteps has a divisor per report: use DivideByClients"
+    ):
+        to.average_participating(also=(PrivateSum(cohort=4), ByOwnSteps()))
 
 
 def test_chain_without_divisor_is_refused():

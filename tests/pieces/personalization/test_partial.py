@@ -90,6 +90,11 @@ def test_head_of_built_in_models_is_the_output_layer(model, name):
         ("output", "personal parameters 'output' match nothing of Mixed: its parameters are scale, body.0.weight"),
         (("head", "x*"), "personal parameters 'x\\*' match nothing"),
         ("*", "are all that Mixed has .*write 'all' if that is meant"),
+        (
+            lambda _: False,
+            "the function of personal parameters chose none of scale, .*: choose some, or write 'all'",
+        ),
+        (lambda _: True, "the function of personal parameters chose all of scale, .* or write 'all' or 'none'"),
     ],
 )
 def test_patterns_without_match_are_refused(parameters, message):

@@ -75,7 +75,7 @@ def check_weights(algorithm: Slots) -> None:
                 "client changes the weights of all, and its influence has no bound"
             )
     if not isinstance(last, ByOneNumber):
-        raise ConfigurationError(f"PrivateSum: the divisor of {type(last).__name__} differs from report to report")
+        raise ConfigurationError(f"PrivateSum: {type(last).__name__} has a divisor per report: use DivideByClients")
     if any(piece.reads == "own" for piece in chain) and not last.divisor_is_public:
         raise ConfigurationError(
             f"PrivateSum: {type(last).__name__} divides by a sum over clients' data, which has no noise: use "
