@@ -22,13 +22,9 @@ from turnout.protocol.scheduler import Scheduler
 from turnout.record.client_memory import ClientMemory
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.message_sizes import MessageSizes
-from turnout.simulation.metrics import Judge
-from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.plan_ahead import PlanAhead
-from turnout.simulation.present_models import PresentModels
 from turnout.simulation.virtual_time import at_random
-from turnout.simulation.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -81,15 +77,6 @@ class Builder:
         memory = ClientMemory(n, remembered, memory_budget(torch.device("cpu"), run.memory_budget))
         return federation, initial[:num_shared].clone(), memory
 
-    def evaluation(
-        self, workspace: Workspace, models: PresentModels, behavior: BoundAttack | None
-    ) -> tuple[Judge, OptIn]:
-        """Return what evaluates the present models, and what clients require of them."""
-        newcomers = Newcomers.of(self.experiment, workspace)
-        judge = Judge(workspace, models, self.experiment.named_metrics(), newcomers)
-        attackers = None if behavior is None else behavior.attackers
-        return judge, OptIn(self.experiment, workspace, models, judge, attackers)
-
     def scheduler(self, availability: BoundAvailability, opt_in: OptIn) -> tuple[Scheduler, Choice | None]:
         """Return the scheduler; in virtual time, also the choice that draws its clients."""
         run, algorithm, n = self.experiment, self.experiment.algorithm, self.experiment.data.num_clients
@@ -98,21 +85,6 @@ class Builder:
             return at_random(run.pace, availability, seconds, algorithm.selection, run.seed, algorithm)
         cohorts = SelectedCohorts(algorithm.selection, partial(opt_in.candidates, availability), partial(np.arange, n))
         return Scheduler(run.pace.bind(n, algorithm), cohorts, None, patient=False), None
-
-    def server(
-        self, params: torch.Tensor, federation: Federation, cohorts: Cohorts, workers: SimulatedClients
-    ) -> FederatedServer:
-        """Return the server, before its first step."""
-        return FederatedServer(
-            self.experiment.algorithm,
-            params,
-            federation,
-            cohorts,
-            rounds=self.experiment.rounds,
-            records_influence=self.clock,
-            attack=None if workers.behavior is None else workers.colluded,
-            separation=self.experiment.population.separation,
-        )
 
     def measured(self, workers: SimulatedClients, server: FederatedServer) -> tuple[SimulatedClients, MessageSizes]:
         """Return the clients, with the size of their messages if their deadlines depend on it, and what measures messages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -22,7 +22,7 @@ from turnout.engine.reading import as_logits, has_one_label, reading_of
 from turnout.engine.trial import extremes
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
-from turnout.evaluation.metrics import METRICS, Metric, measured
+from turnout.evaluation.metrics import METRICS, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
 from turnout.record.tables import build
@@ -39,16 +39,14 @@ class Judge:
     """Evaluates loss, and accuracy or root-mean-square error, of present models.
 
     Args:
+        experiment: the configuration, with further metrics, and validation clients that fit personal models.
         workspace: model and data.
         models: the present models.
-        metrics: further metrics of outputs and targets, by name.
-        newcomers: validation clients with personal models; None if there are none.
     """
 
-    def __init__(
-        self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric], newcomers: Newcomers | None
-    ) -> None:
-        self._workspace, self._models, self._metrics, self._newcomers = workspace, models, metrics, newcomers
+    def __init__(self, experiment: Configuration, workspace: Workspace, models: PresentModels) -> None:
+        self._workspace, self._models, self._metrics = workspace, models, experiment.named_metrics()
+        self._newcomers = Newcomers.of(experiment, workspace)
         self._watched = 0.0
 
     def scores(

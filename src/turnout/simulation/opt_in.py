@@ -15,6 +15,7 @@ from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
 from turnout.evaluation.appeal import appeal_figures, content
+from turnout.population import BoundAttack
 from turnout.population.availability import BoundAvailability
 from turnout.population.behavior.opting import Pool
 from turnout.population.requirement import BoundRequirement, WarmUp
@@ -33,7 +34,7 @@ class OptIn:
         workspace: model and data.
         models: the present models.
         judge: evaluates the present models.
-        attackers: clients that opt in whatever the model is, bool ``[N]``; None is none.
+        behavior: the attack of dishonest clients, who opt in whatever the model is; None without such clients.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class OptIn:
         workspace: Workspace,
         models: PresentModels,
         judge: Judge,
-        attackers: np.ndarray | None,
+        behavior: BoundAttack | None,
     ) -> None:
         data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
         self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
@@ -63,7 +64,7 @@ class OptIn:
                     "clients are to judge by their test examples, and have none: write client_test_fraction=0.4 in split(), "
                     "or Opting(split='train')"
                 )
-            self._pool = Pool(population.opting, data.num_clients, attackers)
+            self._pool = Pool(population.opting, data.num_clients, None if behavior is None else behavior.attackers)
 
     @property
     def requirement(self) -> BoundRequirement | None:

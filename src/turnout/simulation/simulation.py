@@ -13,6 +13,7 @@ from turnout.core.numerics import default_settings
 from turnout.core.types import ServerState, Task
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
@@ -21,7 +22,8 @@ from turnout.simulation.dispatch import SimulatedClients, Steps
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import InStep, driver_of
 from turnout.simulation.lockstep import together
-from turnout.simulation.metrics import client_weights
+from turnout.simulation.metrics import Judge, client_weights
+from turnout.simulation.opt_in import OptIn
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.work_times import round_seconds
@@ -59,11 +61,21 @@ class Simulation:
         self.objective, self.description = self.workspace.objective, describe(experiment)
         federation, params, self.memory = build.federation(self.objective, self.availability)
         self.models = PresentModels(params, self.memory, algorithm.personal)
-        self.judge, self.opt_in = build.evaluation(self.workspace, self.models, self.behavior)
+        self.judge = Judge(experiment, self.workspace, self.models)
+        self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, self.behavior)
         workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behavior)
         self._try(workers, params)
         scheduler, choice = build.scheduler(self.availability, self.opt_in)
-        self.server = build.server(params, federation, scheduler.cohorts, workers)
+        self.server = FederatedServer(
+            algorithm,
+            params,
+            federation,
+            scheduler.cohorts,
+            rounds=experiment.rounds,
+            records_influence=choice is not None,
+            attack=None if self.behavior is None else workers.colluded,
+            separation=experiment.population.separation,
+        )
         self.workers, self.messages = build.measured(workers, self.server)
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not workers.collude)
         self.driver = driver_of(scheduler, choice, experiment.population, self.workers, self.server, self.messages)
