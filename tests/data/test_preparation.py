@@ -271,6 +271,16 @@ def test_numbers_are_predicted_and_have_no_probabilities() -> None:
         result.predict_proba(TABLE)
 
 
+@pytest.mark.parametrize("log_input", [True, False])
+def test_predicted_counts_are_no_logarithms(log_input: bool) -> None:
+    data = to.data.from_table({"age": TABLE["age"], "count": [3.0] * N}, label="count", scale=True, task="regression")
+    last = nn.Flatten(0) if log_input else nn.Sequential(nn.Flatten(0), nn.Softplus())
+    model, loss = nn.Sequential(nn.Linear(1, 1), last), nn.PoissonNLLLoss(log_input=log_input)
+    parts, algorithm = data.split(to.partition.Iid(), num_clients=3), to.fedavg(to.Sgd(lr=0.1, steps=40))
+    result = to.Experiment(data=parts, model=model, loss=loss, rounds=20, algorithm=algorithm).run()
+    np.testing.assert_allclose(result.predict({"age": TABLE["age"]}), 3.0, rtol=0.1)
+
+
 @pytest.mark.parametrize("model", [to.models.Logistic(), to.models.Mlp(hidden=(5,))], ids=["logistic", "mlp"])
 @pytest.mark.parametrize("missing", ["refuse", "fill"])
 def test_card_applies_the_model_without_turnout(tmp_path: Path, model: Any, missing: Any) -> None:

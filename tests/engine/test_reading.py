@@ -267,6 +267,33 @@ def test_broadcast_losses_are_refused_for_any_size_of_minibatch(loss, batch_size
     to.Experiment(labeled(y[:, None]), nn.Linear(5, 1), **options).run()
 
 
+@pytest.mark.parametrize("model", [nn.Linear(5, 1), nn.Sequential(nn.Linear(5, 1), nn.Flatten(0))])
+def test_broadcast_losses_are_refused_where_all_pairs_have_the_same_loss(model):
+    """Outputs were compared with the targets of all examples: 0 is as far from 1 as from -1, and equal outputs agree."""
+    y, vector = np.where(Y > 0, 1.0, -1.0).astype(np.float32), isinstance(model, nn.Sequential)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    fits, wrong = (y, y[:, None]) if vector else (y[:, None], y)
+    with pytest.raises(ConfigurationError, match="depends on the other examples of its minibatch"):
+        Simulation(to.Experiment(labeled(wrong), model, loss=nn.MSELoss(), rounds=1))
+    Simulation(to.Experiment(labeled(fits), model, loss=nn.MSELoss(), rounds=1))
+
+
+def test_metrics_of_numbers_are_refused_where_outputs_are_logarithms():
+    """They compared logarithms of counts with counts."""
+    y = np.exp(X[:, 0]).round().astype(np.float32)[:, None]
+    options: dict[str, Any] = {"loss": nn.PoissonNLLLoss(), "rounds": 1}
+    with pytest.raises(ConfigurationError, match="mae and r2 compare outputs with targets, and the loss takes outputs"):
+        to.Experiment(labeled(y), nn.Linear(5, 1), metrics=("mae",), **options).run()
+
+    def mae(outputs, targets):
+        return float((outputs.exp() - targets).abs().mean())
+
+    assert "test_mae" in to.Experiment(labeled(y), nn.Linear(5, 1), metrics=(mae,), **options).run().summary()
+    plain = to.Experiment(labeled(y), nn.Linear(5, 1), loss=nn.HuberLoss(), metrics=("mae", "r2"), rounds=1)
+    assert {"test_mae", "test_r2", "test_rmse"} <= set(plain.run().summary())
+
+
 def test_squared_errors_of_classes_and_ignored_examples_are_explained():
     with pytest.raises(ConfigurationError, match=r"squared_error needs an output for each number .*\(16, 3\).*\(16,\)"):
         Simulation(to.Experiment(labeled(), nn.Linear(5, 3), loss=squared_error, rounds=1))

@@ -76,6 +76,11 @@ def as_logits(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> tuple
     """
     targets = _most_probable(loss, targets)
     if targets.is_floating_point() and not is_of_labels(loss):
+        if not _is_of_numbers(loss, outputs, targets):
+            raise ConfigurationError(
+                "metrics: mae and r2 compare outputs with targets, and the loss takes outputs for something else, such as "
+                "logarithms: give functions of your own, such as def mae(outputs, targets) of outputs.exp()"
+            )
         return outputs, targets
     kind = reading_of(loss, outputs, targets)
     if kind is None:

@@ -16,6 +16,9 @@ from turnout.engine.loss import Loss
 from turnout.engine.network import Network
 from turnout.engine.reading import check_columns
 
+_FEW = 4
+"""The number of examples whose losses are also computed alone."""
+
 
 def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> None:
     """Check that a model can be trained and evaluated on a minibatch.
@@ -135,12 +138,29 @@ def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> Non
         )
     if not isinstance(outputs, torch.Tensor) or len(outputs) != len(y):
         return
-    alone = loss(outputs[:1].detach(), y[:1])
-    if not torch.allclose(alone, losses[:1].detach(), rtol=1e-2, atol=1e-4, equal_nan=True):
+    alone = torch.cat([loss(outputs[i : i + 1].detach(), y[i : i + 1]) for i in range(min(_FEW, len(y)))])
+    beside = [losses[:_FEW].detach(), _with_others(outputs.detach(), y, loss)]
+    close = {"rtol": 1e-2, "atol": 1e-4, "equal_nan": True}
+    if any(each is not None and not torch.allclose(alone[: len(each)], each, **close) for each in beside):
         raise ConfigurationError(
             f"the loss of an example depends on the other examples of its minibatch: outputs {tuple(outputs.shape)} against "
             f"targets {tuple(y.shape)}; bring them to one shape in the loss, e.g. outputs.reshape(targets.shape)"
         )
+
+
+def _with_others(outputs: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor | None:
+    """Return the loss of the first example beside others, ``[1]``, for outputs and targets that torch would broadcast.
+
+    The examples of a minibatch may be equal, and then a loss of all pairs of them is that of each. None if shapes agree, or
+    the loss fails with the made-up numbers.
+    """
+    if outputs.shape == y.shape or outputs.numel() != y.numel():
+        return None
+    one, target = outputs.cpu(), y.cpu()
+    try:
+        return loss(torch.cat([one[:1], 1 - one]), torch.cat([target[:1], 1 - target]))[:1].to(outputs.device)
+    except Exception:  # losses of users may raise any exception
+        return None
 
 
 def _check_one(network: Network, x: torch.Tensor, outputs: Any) -> None:

@@ -31,6 +31,9 @@ class Predicting:
     def predict(self, table: Any, client: int | None = None) -> np.ndarray:
         """Return the class of each row of a table by name (by number without names), or the predicted numbers, ``[n]``.
 
+        If `nn.PoissonNLLLoss` takes outputs for logarithms, the numbers are their exponentials. Losses of your own are not
+        known: their numbers are the outputs.
+
         Args:
             table: a file, a data frame, an Arrow table or a mapping with the columns of inputs.
             client: client whose model it is; None is the shared one.
@@ -42,6 +45,7 @@ class Predicting:
         """
         outputs = self._outputs(table, client)
         if self._are_numbers:
+            outputs = outputs.exp() if usage.are_logarithms(self.config) else outputs
             return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
         return usage.predictions(outputs, self.preparation, usage.loss_of(self.config))
 

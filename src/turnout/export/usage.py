@@ -137,6 +137,16 @@ def loss_of(config: Mapping[str, Any] | None) -> str:
     return loss["kind"] if isinstance(loss, Mapping) else str(loss)
 
 
+def are_logarithms(config: Mapping[str, Any] | None) -> bool:
+    """Return True if a run's loss takes outputs for logarithms of the numbers to predict."""
+    loss = (config or {}).get("loss")
+    return (
+        isinstance(loss, Mapping)
+        and loss["kind"] == "PoissonNLLLoss"
+        and bool((loss.get("options") or {}).get("log_input"))
+    )
+
+
 def probabilities(outputs: torch.Tensor, loss: str) -> np.ndarray:
     """Return the probabilities of classes, or of several labels, ``[n, C]``, from outputs as the loss takes them.
 
