@@ -49,6 +49,7 @@ def test_folder_trusts_its_own_server_whose_certificate_has_another_name(folder,
         assert "0 clients, 0 steps" in cli("clients", folder / "run", "--ca", tmp_path / "federation.example.pem")
         said = cli("clients", url, "--token", folder / "run" / "admin.token", code=2)
         assert "does not trust the certificate of the server: give --ca FILE" in said
+        assert f"no connection to {url}: this machine does not trust" in said
         assert "CERTIFICATE_VERIFY_FAILED" in said
         trusted = ("--ca", tmp_path / "federation.example.pem", "--token", folder / "run" / "admin.token")
         assert "is for another name: write the address that it names" in cli("clients", url, *trusted, code=2)

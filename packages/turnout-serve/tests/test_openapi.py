@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.tiny import classification
+from torch import nn
 
 import turnout
 import turnout_serve
@@ -165,15 +166,18 @@ def test_the_page_has_every_phase_reason_field_and_limit():
     assert f"Version {PROTOCOL}." in PAGE
 
 
+HALF_FROZEN = nn.Sequential(nn.Linear(16, 4).requires_grad_(False), nn.Linear(4, 4))
+
+
 class TestTraining:
     """What clients in other languages are told to compute."""
 
-    def of(self, **changes):
+    def of(self, opts=False, **changes):
         experiment = Experiment(**{**vars(RUN), **changes})
         objective = Computer(experiment).objective
         one, delta = torch.zeros(1, dtype=torch.int64), torch.zeros(1, objective.layout.num_params, dtype=torch.float64)
         report = manifest({"num_examples": one, "num_steps": one, "delta": delta, "seen.loss": delta[:, 0]})
-        return training(experiment.algorithm, objective, experiment.seed, report, opts=False)
+        return training(experiment.algorithm, objective, experiment.seed, report, opts=opts)
 
     def test_says_all_that_a_client_computes(self):
         images = classification(features=64, dtype=torch.float64)
@@ -216,6 +220,10 @@ class TestTraining:
                 {"model": Mlp(hidden=(4,)), "algorithm": fedper(Sgd(lr=0.1), cohort_size=3)},
                 "clients do more than SGD",
             ),
+            ({"model": HALF_FROZEN}, "the model holds frozen parameters, buffers, or a layer twice"),
+            ({"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}, "the loss is not cross_entropy"),
+            ({"precision": "bf16"}, "local steps are in bfloat16"),
+            ({"opts": True}, "clients judge the model by what they require before they take part"),
         ],
     )
     def test_says_why_it_cannot_say_it(self, changes, reason):

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import closing
@@ -554,6 +555,14 @@ def test_invalid_database_urls_are_refused(folder):
     }.items():
         with pytest.raises(ConfigurationError, match=message):
             Store(folder, url)
+
+
+def test_missing_package_of_a_database_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(
+        ConfigurationError, match=r"PostgreSQL needs psycopg: pip install 'turnout-serve\[postgresql\]'"
+    ):
+        Store(folder, "postgresql://nobody@127.0.0.1:1/none")
 
 
 def test_store_returns_what_was_committed(folder):

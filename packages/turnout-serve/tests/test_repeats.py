@@ -221,9 +221,15 @@ def test_history_survives_a_line_that_was_cut_off(folder, world):
     assert path.read_bytes().startswith(whole + b'{"event": "answered"')
     assert path.stat().st_mode & 0o777 == 0o600
     home.state.close()
-    for damaged in (b"{}\n", b'{"event": "forgotten"}\n', b"[]\n", b"x\n"):
-        path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match=r"is damaged .*restore it from a copy, or give another --state"):
+    for damaged, why in {
+        "{}": "no line of what the client has sent: KeyError",
+        '{"event": "forgotten"}': "unknown event 'forgotten'",
+        "[]": "no line of what the client has sent: TypeError",
+        "x": "Expecting value",
+    }.items():
+        path.write_text(f"{damaged}\n")
+        message = rf"is damaged \({why}.*restore it from a copy, or give another --state"
+        with pytest.raises(CheckpointError, match=message):
             home.reborn()
 
 

@@ -494,6 +494,14 @@ def test_evaluations_that_noise_cannot_cover_are_refused(options, said):
         ServedExperiment.of(run(NOISED, **options))
 
 
+def test_evaluations_without_noise_beside_noised_sums_are_refused():
+    with pytest.raises(
+        ConfigurationError,
+        match=r"evaluate_share: answers reveal .*noise_multiplier=4 .*; or leave evaluate_share out",
+    ):
+        ServedExperiment.of(run(PrivateSum(noise_multiplier=2.0), evaluate_share=1.0))
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -211,9 +211,18 @@ def test_commands_that_cannot_be_tested_are_refused():
 
     said, code = conform("no-such-client {url}")
     assert code == 2
-    assert "no-such-client cannot be started" in said
+    assert "command: no-such-client cannot be started: " in said
     said, code = conform(f"{sys.executable} -c pass")
     assert code == 2
     assert "it has no {url}" in said
     said, code = conform("true {url}", "--seconds", "0")
     assert code == 2
+
+
+def test_violated_rules_are_counted(monkeypatch):
+    found = {"one report a task": None, "pauses": "0.1 seconds, needed 1", "leaves": "it does not leave"}
+    monkeypatch.setattr("turnout_serve.conform.trial.tried", lambda *_, **__: found.items())
+    result = CliRunner().invoke(app, ["conform", "true {url}"])
+    assert result.exit_code == 1
+    assert "2 rules of the protocol are violated" in result.output
+    assert "VIOLATED  pauses: 0.1 seconds, needed 1" in result.output

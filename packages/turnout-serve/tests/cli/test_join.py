@@ -72,7 +72,10 @@ def test_client_log_is_shown(turnout, tmp_path):
     [
         ((), "needed the URL of a server"),
         (("http://127.0.0.1:9",), "needed the data of this client, --data"),
-        (("http://127.0.0.1:9", "--data", "digits", "--log", "json"), "write --log-format json"),
+        (
+            ("http://127.0.0.1:9", "--data", "digits", "--log", "json"),
+            "--log takes a file, got json: for the form of messages write",
+        ),
         (("--inspect", "log", "--data", "digits"), "leave out URL, --data and --log"),
         (("--inspect", "missing"), "cannot be read (No such file or directory): give the file of join --log"),
     ],

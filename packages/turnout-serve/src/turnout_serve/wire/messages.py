@@ -170,8 +170,7 @@ def report_body(report: Report) -> bytes:
     Compressed vectors are sent as their codes. A code cannot represent NaN or infinity, so for such a report all numbers of
     the code are NaN.
     """
-    if len(report) != 1:
-        raise ValueError(f"a message carries one report, got {len(report)}")
+    assert len(report) == 1, f"a message carries one report, got {len(report)}"
     counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
     tensors = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
     codes = report.codes or {}
