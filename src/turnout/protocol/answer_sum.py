@@ -204,12 +204,9 @@ class AnswerLayout:
         """
         if (noise := self.server_noise) is not None:
             vector = noise.noised(torch.from_numpy(vector), "noise of an answer", federation, number).numpy()
-        totals, begin = {}, 0
-        for name, shape in self.shapes.items():
-            end = begin + math.prod(shape)
-            totals[name] = vector[begin:end].reshape(shape) * self.scales[name]
-            begin = end
-        return totals
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
+        parts = zip(self.shapes.items(), np.split(vector, ends[:-1]), strict=True)
+        return {name: part.reshape(shape) * self.scales[name] for (name, shape), part in parts}
 
     @cached_property
     def masking(self) -> Masking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,14 +45,9 @@ def closest(squares: np.ndarray, byzantine: int) -> np.ndarray:
     order = np.argsort(np.sqrt(squares).sum(axis=1), kind="stable")
     squares = squares[np.ix_(order, order)]
     lengths = np.unique(squares)
-    low, high = 0, len(lengths) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _coverable(squares > lengths[middle], byzantine):
-            high = middle
-        else:
-            low = middle + 1
-    far, left = squares > lengths[low], byzantine
+    # The largest length is not tried: no vector has to be removed for it.
+    least = bisect_left(lengths[:-1], True, key=lambda length: _coverable(squares > length, byzantine))
+    far, left = squares > lengths[least], byzantine
     chosen = np.ones(len(squares), dtype=bool)
     for vector in range(len(squares) - 1, -1, -1):  # the last vectors are removed first, if possible
         if left and _coverable(_without(far, vector), left - 1):

@@ -9,10 +9,7 @@ from turnout.core.random import generator
 
 def as_bits(clients: Iterable[int]) -> int:
     """Return a set of client numbers as the bits of a number."""
-    bits = 0
-    for client in clients:
-        bits |= 1 << client
-    return bits
+    return sum(1 << client for client in set(clients))
 
 
 def is_too_similar(group: int, other: int, least: int) -> bool:
