@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack
-from functools import wraps
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec
+from typing import NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load
@@ -21,8 +19,6 @@ from turnout.record import contents, lock
 from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import encode
-
-Arguments = ParamSpec("Arguments")
 
 
 class Identity(contents.Contents):
@@ -47,19 +43,6 @@ class Saved(NamedTuple):
     memory: State | None
     report: tuple[Assignment, bytes, State] | None
     sums: SumHistory
-
-
-def _writes(
-    method: Callable[Concatenate[StateFolder, Arguments], None],
-) -> Callable[Concatenate[StateFolder, Arguments], None]:
-    """Decorate a method so that an error of the system, such as a full disk, is raised as one that names the folder."""
-
-    @wraps(method)
-    def named(self: StateFolder, *arguments: Arguments.args, **options: Arguments.kwargs) -> None:
-        with contents.writable([self.folder]):
-            method(self, *arguments, **options)
-
-    return named
 
 
 class StateFolder:
@@ -91,64 +74,64 @@ class StateFolder:
         self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
         self._waiting, self._sums = folder / "pending", folder / "sums.jsonl"
 
-    @_writes
     def write_identity(self, token: str, client: int | None, run: str | None) -> None:
         """Store who the client is."""
-        part = self._identity.with_suffix(".part")
-        _write(part, json.dumps({"token": token, "client": client, "run": run}).encode())
-        move(part, self._identity)
-        sync(self.folder)
+        with contents.writable([self.folder]):
+            part = self._identity.with_suffix(".part")
+            _write(part, json.dumps({"token": token, "client": client, "run": run}).encode())
+            move(part, self._identity)
+            sync(self.folder)
 
-    @_writes
     def hold(self, task: Assignment, body: bytes, memory: State) -> None:
         """Store a report, and the memory once it is taken."""
-        part = self.folder / "pending.part"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        _write(part / "report.safetensors", body)
-        _write(part / "memory.safetensors", encode(memory))
-        _write(part / "task.json", json.dumps(task.json()).encode())
-        sync(part)
-        shutil.rmtree(self._waiting, ignore_errors=True)
-        move(part, self._waiting)
-        sync(self.folder)
+        with contents.writable([self.folder]):
+            part = self.folder / "pending.part"
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            _write(part / "report.safetensors", body)
+            _write(part / "memory.safetensors", encode(memory))
+            _write(part / "task.json", json.dumps(task.json()).encode())
+            sync(part)
+            shutil.rmtree(self._waiting, ignore_errors=True)
+            move(part, self._waiting)
+            sync(self.folder)
 
-    @_writes
     def settle(self) -> None:
         """Take over the memory of the pending report."""
-        # This move is the point of no return. If the process dies before it, the client sends the report again, and the
-        # server answers that it was taken; after it, the next start deletes the pending folder without memory.
-        move(self._waiting / "memory.safetensors", self._memory)
-        sync(self.folder)
-        shutil.rmtree(self._waiting, ignore_errors=True)
+        with contents.writable([self.folder]):
+            # This move is the point of no return. If the process dies before it, the client sends the report again, and the
+            # server answers that it was taken; after it, the next start deletes the pending folder without memory.
+            move(self._waiting / "memory.safetensors", self._memory)
+            sync(self.folder)
+            shutil.rmtree(self._waiting, ignore_errors=True)
 
-    @_writes
     def drop(self) -> None:
         """Delete the pending report."""
-        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # left by a process that was killed
-        move(self._waiting, self.folder / "pending.part")  # one atomic move, so that no part of a report is left
-        sync(self.folder)
-        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)
+        with contents.writable([self.folder]):
+            shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # left by a process that was killed
+            move(self._waiting, self.folder / "pending.part")  # one atomic move, so that no part of a report is left
+            sync(self.folder)
+            shutil.rmtree(self.folder / "pending.part", ignore_errors=True)
 
-    @_writes
     def forget(self) -> None:
         """Delete the memory and the pending report."""
-        if self._waiting.exists():
-            self.drop()
-        self._memory.unlink(missing_ok=True)
-        sync(self.folder)
+        with contents.writable([self.folder]):
+            if self._waiting.exists():
+                self.drop()
+            self._memory.unlink(missing_ok=True)
+            sync(self.folder)
 
-    @_writes
     def add_sum(self, line: bytes) -> None:
         """Append a line about a sum."""
-        with open(os.open(self._sums, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
-            end = file.read().rfind(b"\n") + 1  # what follows the last line was cut off by a kill, and never sent
-            file.seek(end)
-            file.truncate()
-            file.write(line)
-            file.flush()
-            flush(file.fileno())
-        sync(self.folder)
+        with contents.writable([self.folder]):
+            with open(os.open(self._sums, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
+                end = file.read().rfind(b"\n") + 1  # what follows the last line was cut off by a kill, and never sent
+                file.seek(end)
+                file.truncate()
+                file.write(line)
+                file.flush()
+                flush(file.fileno())
+            sync(self.folder)
 
     def read(self) -> Saved | None:
         """Return the state; None for a new client.
