@@ -67,7 +67,11 @@ def test_names_of_other_programs_lead_to_ours(call: Callable[[], Any], remedy: s
         (lambda: experiment(model=lambda: network()), "got <function", "write to.models.Mlp()"),
         (lambda: experiment(model="resnet18"), "got 'resnet18'", "write to.models.Mlp()"),
         (lambda: experiment(data=SOURCE), "got Source(", "write source.split(to.partition.Iid(), num_clients=10)"),
-        (lambda: experiment(data=DataLoader(PAIRS)), "DataLoader", "write to.data.from_dataset(dataset).split("),
+        (
+            lambda: experiment(data=DataLoader(PAIRS)),
+            "DataLoader",
+            "write to.data.from_dataset(dataset).split(to.partition.Iid(), num_clients=10), or to.data.from_arrays(x, y)",
+        ),
         (lambda: experiment(loss="mse"), "got 'mse'", "write to.loss.cross_entropy or squared_error"),
         (lambda: experiment(loss=nn.CrossEntropyLoss), "CrossEntropyLoss'>", "write CrossEntropyLoss()"),
         (lambda: SOURCE.split("iid"), "partition: got 'iid'", "Write to.partition.ById(), or one of Dirichlet("),

@@ -59,7 +59,7 @@ def test_read_only_and_reversed_arrays_are_copied():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (["cat", "dog"], "targets must be numbers, got <U3"),
+        (["cat", "dog"], "targets must be numbers, got <U3: turn texts into indices first: names, y = numpy.unique"),
         ([1, -1], r"labels run from -1 to 1, but classes are numbered from 0: write y - \(-1\), leave out"),
         ([0], "2 training inputs but 1 training targets"),
         ([0.5, float("nan")], "training targets hold NaN or infinity, first in example 1"),

@@ -115,7 +115,10 @@ def test_streaming_data_set_is_refused():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"image": ["to be"], "label": [0]}, "column 'image' holds text: tokenize it"),
+        (
+            {"image": ["to be"], "label": [0]},
+            "column 'image' holds text: tokenize it into indices, or use to.data.from_tokens, first",
+        ),
         (
             {"image": [[0.5]], "label": ["cat"]},
             r"column 'label' holds text: use dataset.class_encode_column\('label'\)",

@@ -452,7 +452,9 @@ def test_missing_inputs_are_filled_in_on_request():
 def test_empty_cell_is_not_a_class(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a,who,ill\n1,p,yes\n2,,no\n3,q,\n")
-    with pytest.raises(DataError, match="column 'ill' has 1 missing values in 3 rows, first in row 3"):
+    with pytest.raises(
+        DataError, match=r"in row 3: write missing='drop' to leave these rows out, or correct the table$"
+    ):
         from_table(path, label="ill", client="who")
     source = from_table(path, label="ill", features=("a",), missing="drop")
     assert source.recipe["classes"] == ["no", "yes"]

@@ -495,7 +495,10 @@ def test_natural_clients_below_min_examples_are_skipped() -> None:
 
 def test_natural_partition_without_clients_is_refused() -> None:
     labels = np.zeros(7, int)
-    with pytest.raises(ConfigurationError, match=r"no client ids; write .*Dirichlet.*LabelClusters.*PowerLaw.*Iid\(\)"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"no client ids; write to.partition.Dirichlet\(alpha.*ClassesPerClient\(k=2\), PowerLaw\(\) or Iid",
+    ):
         ById().assign(labels, 3, seed=0)
     with pytest.raises(ConfigurationError, match="num_clients: got 4, needed at most 3, the natural clients"):
         ById().assign(labels, 4, seed=0, client_ids=IDS)

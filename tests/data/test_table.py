@@ -109,7 +109,12 @@ def test_numeric_targets_and_selected_inputs():
             ConfigurationError,
             "'smokes' is none",
         ),
-        ({"a": [1, None], "y": [0, 1]}, {"label": "y"}, DataError, "column 'a' has 1 missing values in 2 rows"),
+        (
+            {"a": [1, None], "y": [0, 1]},
+            {"label": "y"},
+            DataError,
+            "in 2 rows, first in row 2: write missing='drop' to leave these .*'fill' to",
+        ),
         ({"a": [1, 2], "y": [0]}, {"label": "y"}, DataError, "the table cannot be read"),
         (3, {"label": "y"}, ConfigurationError, "table: got int, needed a file"),
         ("patients.xlsx", {"label": "y"}, ConfigurationError, r"ends in '\.xlsx', needed one of \.csv"),

@@ -222,4 +222,9 @@ def test_invalid_client_fractions_are_refused() -> None:
     official = to.data.from_arrays(np.zeros((9, 1)), [0, 1, 2] * 3, test_x=np.zeros((3, 1)), test_y=[0, 1, 2])
     with pytest.raises(ConfigurationError, match="test_clients: got 2, and arrays has an official test split"):
         official.split(to.partition.Iid(), 2, test_clients=2)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"test_fraction: got 0.2, needed None, because arrays has .* write client_test_fraction; to do without",
+    ):
+        official.split(to.partition.Iid(), 2, test_fraction=0.2)
     assert official.split(to.partition.Iid(), 2, test_clients=2, official_test="pool").test is not None

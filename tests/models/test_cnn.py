@@ -108,7 +108,7 @@ def test_smallest_image_leaves_one_pixel():
 
 @pytest.mark.parametrize("hidden", [128, [128], (0,), (True,)])
 def test_invalid_widths_are_refused(hidden):
-    with pytest.raises(ConfigurationError, match=r"hidden: got .*Write hidden=\(128,\)"):
+    with pytest.raises(ConfigurationError, match=r"hidden: got .*Write hidden=\(128,\), or \(\) for no hidden layer"):
         Cnn(hidden=hidden)
 
 

@@ -318,6 +318,18 @@ def test_perplexity_and_a_user_metric_are_recorded():
     assert 0 < result.history.final("test_confident") <= 1
 
 
+@pytest.mark.parametrize(
+    ("spec", "of", "needed"),
+    [(LANGUAGE, TOPICS, "the next token at each token"), (TOPICS, LANGUAGE, "one label for each text")],
+)
+def test_targets_of_the_other_task_are_refused(spec, of, needed):
+    message = (
+        rf"task='{spec.task}' needs {needed} as targets, those of .* are torch.int64 .*: read texts with to.data.from_"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        to.Experiment(data=data(of), model=spec, rounds=1).run()
+
+
 def test_tokens_of_another_tokenizer_are_refused():
     source = to.data.from_tokens({"input_ids": [[1, 2, 44]] * 4})
     with pytest.raises(DataError, match=r"has the token 44, and the base .* knows 0 to 29"):

@@ -186,6 +186,7 @@ def test_descriptions_have_every_option():
         ({"per": "epoch"}, r"unknown value of per 'epoch'"),
         ({"upload_bandwidth": 0}, r"upload_bandwidth: got 0, needed a finite number > 0"),
         ({"spread": -1}, r"spread: got -1, needed a finite number >= 0"),
+        ({"spread": 51.0}, r"spread: got 51.0, needed at most 50, where factors are e\^-400 to e\^400 already"),
         ({"link_spread": float("inf")}, r"link_spread: got inf, needed a finite number >= 0"),
         ({"groups": (Uniform(1, 2),)}, r"groups: got Uniform.*, needed Group\(share, compute=\.\.\.\) for each"),
         ({"compute": Constant(0)}, r"compute, upload and download all take 0 seconds"),

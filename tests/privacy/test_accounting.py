@@ -136,7 +136,9 @@ def test_sensitivity_over_a_run_and_lost_releases_is_bounded(separation, window)
 @pytest.mark.parametrize("value", [1e-300, 1e-9, -1.0, 1e300, math.inf, math.nan, True, "2"])
 def test_unrepresentable_noise_is_refused(value):
     for piece in (PrivateSum, DivideByNoisySum, DivideByNoisyCurvature, NoiseShare):
-        with pytest.raises(ConfigurationError, match=r"noise_multiplier: got .*a number from 0\.001 to 1,000,000"):
+        with pytest.raises(
+            ConfigurationError, match=r"noise_multiplier: got .*to 1,000,000\. Useful values are about 0\.3"
+        ):
             piece(noise_multiplier=value)
     with pytest.raises(ConfigurationError, match="count_deviation: got"):
         PrivateSum(count_deviation=value)

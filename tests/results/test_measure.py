@@ -1,6 +1,7 @@
 """Measures of runs."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,12 @@ def test_spread_is_the_standard_deviation_over_clients_at_the_end():
         Measure.read("spread test_accuracy").of(record)
     with pytest.raises(ConfigurationError, match="unknown client column 'appeal'"):
         Measure.read("spread appeal").of(record)
+
+
+def test_measure_that_is_no_text_is_refused():
+    wrong: Any = ("final", "test_accuracy")
+    with pytest.raises(ConfigurationError, match=r"measure: got .*, needed a text, such as 'final test_accuracy'"):
+        Measure.read(wrong)
 
 
 def test_increase_of_a_loss_is_negative():

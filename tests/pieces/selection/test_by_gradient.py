@@ -178,7 +178,10 @@ def test_draw_depends_only_on_round_and_seed():
     ("make", "message"),
     [
         (lambda: ByAlignment(0), "cohort_size: got 0, needed a whole number >= 1"),
-        (lambda: ByGradientNorm(2.5), "cohort_size: got 2.5"),  # type: ignore[arg-type]
+        (
+            lambda: ByGradientNorm(2.5),
+            "cohort_size: got 2.5, needed a whole number >= 1, a share of the clients, 0 < share <= 1",
+        ),  # type: ignore[arg-type]
         (lambda: ByAlignmentAndInexactness(cohort_size=True), "cohort_size: got True"),
         (lambda: ByAlignmentAndInexactness(psi=-1.0), "psi: got -1.0, needed a finite number >= 0"),
         (lambda: ByAlignmentAndInexactness(psi=float("nan")), "psi: got nan"),

@@ -156,6 +156,30 @@ def test_each_rule_is_violated_only_by_its_own_log(rule, log, why):
     assert set(judge.in_general(quiet).values()) == {None}, judge.in_general(quiet)
 
 
+REPORT = "/v1/tasks/3/report"
+
+
+@pytest.mark.parametrize(
+    ("name", "later", "why"),
+    [
+        ("503 to an enrollment", [], "the request does not come again"),
+        ("503 to an enrollment", [exchange("/v1/enrol", 1.0, token="u")], "the request comes again with another token"),
+        ("503 to an enrollment", [exchange("/v1/enrol", 1.0)], None),
+        ("503 to a report", [exchange("/v1/checkin", 1.0)], "the report does not come again"),
+        ("503 to a report", [exchange(REPORT, 1.0, method="PUT")], None),
+        ("409 without offset", [exchange(REPORT, 1.0, method="PUT")], "the report comes again, and it will never be"),
+        ("409 without offset", [], "the client does not ask for work again"),
+        ("409 without offset", [exchange("/v1/checkin", 1.0)], None),
+        ("a model that is cut", [], "the model is not asked for again, although its digest is wrong"),
+    ],
+)
+def test_each_reaction_to_a_fault_is_judged(name, later, why):
+    scenario = next(each for each in SCENARIOS if each.name == name)
+    method, place = scenario.route
+    found = scenario.check(exchange({"/report": REPORT}.get(place, place), 0.0, method=method), later)
+    assert (found or "").startswith(why) if why else found is None
+
+
 def test_pauses_count_from_before_the_answer_is_sent(monkeypatch):
     """However late the server's thread runs again after it has sent an answer, a client has not come too early."""
     now, log = [0.0], []
