@@ -113,7 +113,7 @@ class Configuration(ExplainsArguments):
         object.__setattr__(self, "engine", present(self.engine))
         if self.precision == "bf16" and (reason := self.algorithm.local.traits.refuses_bf16) is not None:
             raise ConfigurationError(f"precision='bf16': {reason}: leave precision out")
-        check_pace(self.pace, self.algorithm)
+        check_pace(self.pace, self.algorithm, self.data.num_clients)
         weights = "weights of examples" if self.data.train.weights is not None else None
         weights = "class_weights" if self.class_weights is not None else weights
         check_privacy(self.algorithm, self.population, self.pace, self.rounds, weights)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnout.base import InformsClients, KeepingCorrection, Normalizer, Selection
+from turnout.base import FixedCohort, InformsClients, KeepingCorrection, Normalizer, Selection
 from turnout.base.aggregation import Aggregation
 from turnout.base.algorithm import Algorithm
 from turnout.base.selection import enlarged
@@ -30,15 +30,20 @@ _KEEPS = (
 )
 
 
-def check_pace(pace: Pace, algorithm: Algorithm) -> None:
+def check_pace(pace: Pace, algorithm: Algorithm, num_clients: int | None = None) -> None:
     """Reject pieces that need synchronous rounds if the pace has none, and cohorts that cannot be enlarged.
+
+    Args:
+        pace: the pace.
+        algorithm: the algorithm.
+        num_clients: N, of which cohorts may be a share; None if it is unknown.
 
     Raises:
         ConfigurationError: if there are any, with the reason that the piece declares.
     """
     if pace.forms_groups and algorithm.extra_phases:
         _check_groups(algorithm)
-    _check_sizes(pace, algorithm)
+    _check_sizes(pace, algorithm, num_clients)
     if pace.steps_are_rounds:
         if isinstance(pace, Rounds) and pace.over_selection != 1.0:
             enlarged(algorithm.selection, pace.over_selection)
@@ -63,12 +68,16 @@ def _check_groups(algorithm: Algorithm) -> None:
         )
 
 
-def _check_sizes(pace: Pace, algorithm: Algorithm) -> None:
+def _check_sizes(pace: Pace, algorithm: Algorithm, num_clients: int | None) -> None:
     """Reject cohorts and groups that are too small for a secure sum."""
     masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
     if masking is None:
         return
-    if (size := getattr(algorithm.selection, "cohort_size", None)) is not None:
+    selection = algorithm.selection
+    size = getattr(selection, "cohort_size", None)
+    if isinstance(size, float):  # a share of the clients
+        size = selection.size(num_clients) if isinstance(selection, FixedCohort) and num_clients is not None else None
+    if size is not None:
         masking.check_clients(size, "cohort_size")
     masking.check_clients(pace.masks_together(masking.min_clients), "group_size")
 

@@ -44,6 +44,19 @@ def test_cohorts_that_are_too_small_are_refused(secure):
         SecureSum(cohort=2)
 
 
+def test_cohort_that_is_a_share_of_the_clients_is_counted():
+    """A share of a half of eight clients is four, and not half a client."""
+    data = classification([4] * 8)
+
+    def experiment(share):
+        algorithm = to.average_participating(LOCAL, cohort_size=share, also=(SecureSum(),))
+        return to.Experiment(data, to.models.Logistic(), algorithm, rounds=1)
+
+    experiment(0.5).run()
+    with pytest.raises(to.ConfigurationError, match=r"cohort_size: got 2, but a secure sum has at least 3"):
+        experiment(0.25)
+
+
 def test_groups_that_are_too_small_are_refused():
     algorithm = to.fedbuff(LOCAL, also=(SecureSum(),))
     with pytest.raises(to.ConfigurationError, match=r"group_size: got 2, .*: write group_size=3 or more, or a smaller"):
