@@ -220,6 +220,17 @@ def test_client_app_without_optimizer_steps_is_refused(tmp_path, caplog):
     assert "Scaffold: the ClientApp took no step of an optimizer of torch.optim to correct" in text
 
 
+def test_failure_of_the_client_app_is_the_reason(tmp_path, caplog):
+    app = ClientApp(mods=[mod(to.fedavg(), tmp_path / "clients")])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        del context
+        return Message(Error(0, "the sensor is off"), reply_to=message)
+
+    assert "the ClientApp failed: the sensor is off" in failing(tmp_path, caplog, everyone(to.fedavg()), app)
+
+
 def test_client_app_without_the_mod_is_refused(tmp_path, caplog):
     text = failing(tmp_path, caplog, everyone(to.fedavg()), client_app(to.fedavg(), tmp_path, mods=False))
     assert "the reply is not one of the mod: write mods=[turnout_flower.mod(...)] in the ClientApp" in text
