@@ -50,9 +50,18 @@ def test_data_without_clients_are_refused() -> None:
         FederatedData("toy", of_clients(0))
 
 
-def test_offsets_that_do_not_ascend_are_refused() -> None:
-    with pytest.raises(DataError, match="offsets must ascend, and client 1 would have -2 examples"):
-        Shards(torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64), np.array([0, 4, 2, 6]))
+@pytest.mark.parametrize(
+    ("labels", "offsets", "message"),
+    [
+        (6, [0, 4, 2, 6], "offsets must ascend, and client 1 would have -2 examples"),
+        (6, [0, 4], "offsets must run from 0 to the number of examples, 6"),
+        (6, [], "offsets must run from 0 to the number of examples, 6"),
+        (5, [0, 6], "inputs and targets differ in number: 6 inputs, 5 targets"),
+    ],
+)
+def test_shards_that_do_not_fit_their_examples_are_refused(labels: int, offsets: list[int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Shards(torch.zeros(6, 1), torch.zeros(labels, dtype=torch.int64), np.array(offsets))
 
 
 @pytest.mark.parametrize(("names", "different"), [("ab", 2), ("aba", 2), ("abcd", 4)])

@@ -113,6 +113,11 @@ def test_two_sites_number_declared_classes_alike() -> None:
         ({"mean": {"sex": 1.0}, "std": {"sex": 1.0}}, ConfigurationError, "unknown column of inputs 'sex'"),
         ({"mean": {"age": 1.0}, "std": {"age": 0.0}}, ConfigurationError, "std.*got 0.0, needed a finite number > 0"),
         ({"task": "regresion"}, ConfigurationError, "unknown task 'regresion': did you mean 'regression'"),
+        (
+            {"task": "regression", "label": "dose", "features": ("age",), "categories": (), "classes": ("a", "b")},
+            DataError,
+            "classes: got a, b beside task='regression', which has none: leave them out",
+        ),
         ({"task": "regression"}, DataError, "column 'ill' holds no numbers, which task='regression' needs"),
     ],
 )
@@ -137,6 +142,21 @@ def test_rows_that_the_model_does_not_know_are_refused(change: Any, message: str
         data.prepare({"sex": ["f"], "dose": [1.0], "smokes": [True]})
     with pytest.raises(ConfigurationError, match="digits was not read by from_table"):
         to.data.digits().split(to.partition.Iid(), num_clients=2).prepare(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.0, 0.5], "column 'y' holds fractions, which are no classes: write task='regression'"),
+        (
+            np.array([0, 2**63], np.uint64),
+            "column 'y' has the label 9223372036854775808, needed classes numbered from 0",
+        ),
+    ],
+)
+def test_numbers_that_are_no_classes_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        to.data.from_table({"x": [1.0, 2.0], "y": labels}, label="y", task="classification")
 
 
 def test_whole_numbers_as_floats_are_explained() -> None:

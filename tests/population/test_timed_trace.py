@@ -108,6 +108,13 @@ def test_invalid_recordings_are_refused(make, error, message):
         make()
 
 
+def test_more_seconds_of_clients_than_64_bits_can_number_are_refused():
+    with pytest.raises(
+        DataError, match=r"33,554,432 clients over 549,755,856,000 seconds are more than 64 bits can number"
+    ):
+        TimedTrace(((0, 5, 2**39),)).bind(2**25)
+
+
 def test_missing_phone_traces_name_the_generator(tmp_path):
     with pytest.raises(DataError, match="availability=diurnal"):
         Flash(directory=str(tmp_path)).bind(3)

@@ -1,5 +1,6 @@
 """Scanned digits of scikit-learn."""
 
+import gzip
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
@@ -48,4 +49,14 @@ def test_missing_file_is_named(monkeypatch, tmp_path):
     spec = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     with pytest.raises(DataError, match=rf"scikit-learn is in {tmp_path}, but datasets.data.digits.csv.gz is not"):
+        digits()
+
+
+def test_damaged_file_is_named(monkeypatch, tmp_path):
+    spec = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    file = tmp_path / "datasets" / "data" / "digits.csv.gz"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(gzip.compress(b"1,2,many"))
+    with pytest.raises(DataError, match=r"digits.csv.gz is damaged \(.*many.*: install scikit-learn anew, with pip"):
         digits()

@@ -138,6 +138,10 @@ def test_raw_tweets_are_read(tmp_path):
     [
         ('{"users": ["a"], "user_data": {"a": {"x": [', "a.json: not a LEAF file .*preprocess.sh"),
         ('{"users": ["a"], "user_data": {}}', "a.json: not a LEAF file .KeyError: 'a'"),
+        (
+            r'{"users": ["\ud800"], "user_data": {"\ud800": {"x": [], "y": []}}}',
+            r"a user is called .*, needed a text that",
+        ),
         ("[1, 2]", "a.json: not a LEAF file .TypeError"),
         ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}}', "user 'a' has 1 inputs but 2 labels"),
         ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "input of user 'a' is not 784 numbers"),
