@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,16 @@ def test_candidate_that_fails_is_the_worst(tmp_path: Path) -> None:
 def test_invalid_searches_are_refused(tune: to.Tune, changes: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         compare({"fedau": partial(experiment, **changes)}, 2, tmp_path / "a", jobs=1, tune=tune)
+
+
+def test_experiments_that_cannot_be_tuned_are_refused(tmp_path: Path) -> None:
+    def wrong(seed: int, lr: float = 0.1) -> Any:
+        return experiment(seed) if lr == 0.1 else lr
+
+    with pytest.raises(
+        ConfigurationError, match=r"experiments\['own'\]: got 0.02, needed a function that returns an Experiment"
+    ):
+        compare({"own": wrong}, 1, tmp_path, jobs=1, tune=to.Tune(9, {"own": {"lr": (0.02, 0.04)}}, seeds=(7,)))
 
 
 def test_budget_is_at_least_one() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from turnout.core.candidates import Candidates
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, Task
 from turnout.core.updates import Updates
 
@@ -109,3 +110,10 @@ def test_weighted_sum_accumulates_in_float64(monkeypatch):
     monkeypatch.setattr("turnout.core.updates._COLUMNS", 1)
     assert Updates.of(rows).weighted_sum(weights).tolist() == [9.0, 1.0]
     assert Updates.of(rows[:0]).weighted_sum(weights[:0]).tolist() == [0.0, 0.0]
+
+
+def test_updates_are_not_changed_in_place():
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be changed in place, as clamp_\(\) would: write delta = delta.clamp\(...\)"
+    ):
+        Updates.of(torch.ones(2, 3)).clamp_(0)

@@ -182,6 +182,7 @@ def test_user_module_with_residual_and_frozen_layer_trains(tiny):
         ({"steps": None, "epochs": TimeBudget(30)}, "epochs: got TimeBudget.* a number of local steps"),
         ({"steps": None, "epochs": ShareOfWork(TimeBudget(30))}, r"epochs: got Share.* Write steps=TimeBudget\(...\)"),
         ({"batch_size": 0}, "batch_size: got 0"),
+        ({"lr": 1e39}, r"lr: got 1e\+39, needed a number of at most 3.4e\+38, the largest in single precision"),
         ({"momentum": 1.0}, "momentum: got 1.0, needed a number >= 0 and < 1"),
         ({"momentum": -0.1}, "momentum: got -0.1"),
         ({"momentum": "0.9"}, "momentum: got '0.9'"),

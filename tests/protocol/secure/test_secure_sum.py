@@ -1,5 +1,7 @@
 """SecAgg+: the sum is the plain sum for any drop-outs up to the threshold, and the server sees no single update."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -173,6 +175,12 @@ def test_client_opens_one_secret_per_neighbor_and_answers_once():
     assert ready[1].refused == {3}
     with pytest.raises(ProtocolError, match="client 3 got values of float64, or shares of no neighbor"):
         ready[2].mask(np.zeros(3), {})
+
+
+def test_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigurationError, match=r"secure sums need cryptography: pip install '\.\[secure\]'"):
+        SecureClient(1, 1, 8).advertise()
 
 
 def test_server_rejects_unexpected_messages():
