@@ -177,6 +177,16 @@ def test_client_opens_one_secret_per_neighbor_and_answers_once():
         ready[2].mask(np.zeros(3), {})
 
 
+def test_client_refuses_a_threshold_of_half_of_its_neighbors():
+    """The attack: to some, a server says that a client has left, and to the others, that it has not."""
+    client, others = SecureClient(1, 2, 8), {number: SecureClient(number, 2, 8) for number in range(2, 6)}
+    client.advertise()
+    with pytest.raises(
+        ProtocolError, match="client 1: the threshold is 2 of 4 neighbors, and has to be more than half"
+    ):
+        client.share({number: other.advertise() for number, other in others.items()})
+
+
 def test_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigurationError, match=r"secure sums need cryptography: pip install '\.\[secure\]'"):
