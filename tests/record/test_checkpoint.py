@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from turnout import CheckpointError
+from turnout.record import storage
 from turnout.record.checkpoint import FILE, PREVIOUS, flatten, load, save, unflatten
 from turnout.record.storage import DIGESTS
 
@@ -46,6 +47,14 @@ def test_missing_checkpoint_is_refused(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"holds no checkpoint.safetensors: give the folder of a run that has saved one"
     ):
+        load(tmp_path)
+
+
+def test_checkpoint_that_a_run_replaces_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    """Between two moves there is none, and PyTorch's error of a missing file is a bare RuntimeError."""
+    save(tmp_path, TENSORS, FACTS)
+    monkeypatch.setattr(storage, "check", lambda path: path.unlink())
+    with pytest.raises(CheckpointError, match=r"checkpoint.safetensors is damaged \(.*No such file"):
         load(tmp_path)
 
 

@@ -343,7 +343,7 @@ def test_task_without_tensors_does_not_end_the_client(caplog):
     for phase in ("share", "mask", "open"):
         with caplog.at_level(logging.WARNING, "turnout.client"):
             assert phase_message(announced(), Assignment(1, 0, phase, 0, "", 0, 1.0, {}), {}) is None
-            broken = Assignment(1, 0, phase, 0, "", 0, 1.0, {"neighbours": ("I64", (2,), "00")})
+            broken = Assignment(1, 0, phase, 0, "", 0, 1.0, {"neighbours": ("I64", (1,), 8 * "00")})
             assert phase_message(announced(), broken, {}) is None
 
 

@@ -132,7 +132,7 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], di
             contents.check(path, Facts, facts)
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, facts
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, RuntimeError, SafetensorError, ValueError) as error:  # RuntimeError: replaced since it was checked
         raise contents.damaged(path, error, "delete it to start the run anew") from error
 
 
