@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -52,14 +52,14 @@ class Clients(Examples):
         requirement: requirements that the clients of `shards` have of a model; None if nothing needs them.
         speed: speeds of the federation's clients; None without a clock.
         message_bytes: sizes of a report and of a download in bytes; None before the first messages.
-        ahead: plan of a task that was made before its clients begin it; None if none is made.
+        ahead: plan of a task that was made before its clients begin it.
     """
 
     start: Start | None = None
     requirement: Required | None = None
     speed: StepTimes | None = None
     message_bytes: tuple[int, int] | None = None
-    ahead: Kept[Any] | None = None
+    ahead: Kept[Any] = field(default_factory=Kept)
 
     def at(self, task: Task) -> tuple[Clients, Start]:
         """Return the clients with their `Start` at the model of a task, and this `Start`."""

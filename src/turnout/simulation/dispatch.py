@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ class SimulatedClients:
         speed: the speed of clients; None without a clock.
         behavior: the attack of dishonest clients; None if all are honest.
         message_bytes: size of a report, and of what a client receives; None until measured.
-        ahead: plan of the next task, which `PlanAhead` makes; None if none is made.
+        ahead: plan of the next task, if `PlanAhead` has made one.
     """
 
     algorithm: Algorithm
@@ -55,7 +55,7 @@ class SimulatedClients:
     speed: BoundSpeed | None
     behavior: BoundAttack | None
     message_bytes: tuple[int, int] | None = None
-    ahead: Kept[Any] | None = None
+    ahead: Kept[Any] = field(default_factory=Kept)
 
     def check(self, task: Task) -> None:
         """Reject a deadline without what it needs, unfit terms of the loss, and attackers that would see hidden updates."""

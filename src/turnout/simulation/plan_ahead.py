@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from turnout.base import CountsSteps
-from turnout.core.kept import Kept
 from turnout.core.types import ServerState, Task
 from turnout.distributed import collectives
 from turnout.protocol.cohorts import Cohorts, SelectedCohorts
@@ -30,7 +29,6 @@ class PlanAhead:
     ) -> None:
         self._cohorts, self._workers, self._local = cohorts, workers, local
         self._rounds, self._seed, self._on = rounds, seed, True
-        workers.ahead = self._ahead = Kept()
 
     @classmethod
     def of(cls, cohorts: Cohorts, workers: SimulatedClients, rounds: int, seed: int) -> PlanAhead | None:
@@ -47,7 +45,7 @@ class PlanAhead:
     def __call__(self, state: ServerState) -> None:
         """Plan the round that follows the one from a state of the server."""
         version = state.version + 1
-        self._on = self._on and version < self._rounds and not self._ahead and not self._cohorts.ahead
+        self._on = self._on and version < self._rounds and not self._workers.ahead and not self._cohorts.ahead
         if not self._on:
             return
         try:

@@ -155,12 +155,11 @@ class Solver(Local, CountsSteps):
     def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
         """Return the minibatches of this round, `per_step` for each step."""
         inputs = self._inputs(task, memory, clients)
-        planned = None if clients.ahead is None else clients.ahead.take(inputs)
+        planned = clients.ahead.take(inputs)
         return plan(**inputs) if planned is None else planned
 
     def plan_ahead(self, task: Task, memory: State, clients: Clients) -> None:
         """Plan the minibatches of a later round, and keep them for `plan`."""
-        assert clients.ahead is not None
         inputs = self._inputs(task, memory, clients)
         clients.ahead.keep(inputs, plan(**inputs))
 
