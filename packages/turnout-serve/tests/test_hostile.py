@@ -197,25 +197,31 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_unrequested_reports_are_refused(folder, what):
-    """The answer is 422 with the reason; the task has ended, so that the round does not wait for it."""
-    from safetensors.torch import load
-
-    change, why = REFUSED[what]
+@pytest.fixture
+def with_report(folder):
+    """A server and its clients, of which the first holds a report, and the task of this report."""
     world = World(RUN, folder)
     try:
         for home in world.homes:
             home.step(world.host)
         world.homes[0].train(world.host)
-        task = task_of(world, 0)
-        answer = put(world, 0, task, encode(change(load(waiting(world.homes[0])))))
-        assert answer.status == 422
-        assert re.search(why, answer.table()["reason"])
-        assert world.host.service.state_of(0, task).body == {"state": "dropped", "reason": "died"}
-        assert not list(world.host.store.files.incoming.iterdir())
+        yield world, task_of(world, 0)
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_unrequested_reports_are_refused(with_report, what):
+    """The answer is 422 with the reason; the task has ended, so that the round does not wait for it."""
+    from safetensors.torch import load
+
+    change, why = REFUSED[what]
+    world, task = with_report
+    answer = put(world, 0, task, encode(change(load(waiting(world.homes[0])))))
+    assert answer.status == 422
+    assert re.search(why, answer.table()["reason"])
+    assert world.host.service.state_of(0, task).body == {"state": "dropped", "reason": "died"}
+    assert not list(world.host.store.files.incoming.iterdir())
 
 
 def test_oversized_reports_are_refused_before_the_body_is_read(folder):
@@ -252,20 +258,13 @@ def test_oversized_reports_are_refused_before_the_body_is_read(folder):
         (b"", {"upload_length": "0"}, "the report is empty"),
     ],
 )
-def test_report_of_another_length_than_announced_is_malformed(folder, sent, headers, why):
+def test_report_of_another_length_than_announced_is_malformed(with_report, sent, headers, why):
     """The answer is 400 with both lengths; the task goes on, and its report is taken."""
-    world = World(RUN, folder)
-    try:
-        for home in world.homes:
-            home.step(world.host)
-        world.homes[0].train(world.host)
-        task = task_of(world, 0)
-        answer = put(world, 0, task, sent, **headers)
-        assert (answer.status, why in answer.table()["reason"]) == (400, True), answer.table()
-        assert put(world, 0, task, waiting(world.homes[0])).status == 201
-        assert not list(world.host.store.files.incoming.iterdir())
-    finally:
-        world.close()
+    world, task = with_report
+    answer = put(world, 0, task, sent, **headers)
+    assert (answer.status, why in answer.table()["reason"]) == (400, True), answer.table()
+    assert put(world, 0, task, waiting(world.homes[0])).status == 201
+    assert not list(world.host.store.files.incoming.iterdir())
 
 
 def auth(world, client):
