@@ -132,6 +132,8 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], di
             contents.check(path, Facts, facts)
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, facts
+    except CheckpointError:  # says what is wrong already
+        raise
     except (OSError, RuntimeError, SafetensorError, ValueError) as error:  # RuntimeError: replaced since it was checked
         raise contents.damaged(path, error, "delete it to start the run anew") from error
 
