@@ -211,7 +211,7 @@ def test_step_size_on_ones_own_data_is_tuned_whatever_that_of_the_nearest_cell_i
     present = np.ones((8, 30), bool)
     rows = [row(rule, 0.001, 0.1 * (rule == "fedavg")) for rule in ("average_participating", "fedavg")]
     own = own_cell(SETTINGS | {"local": {"steps": 2, "batch_size": 8, "lr": 0.01}, "rounds": 12})
-    version = replace(VERSION, tuning_budget=10_000)
+    version = replace(VERSION, tuning_budget={"small": 10_000})
     (trial,) = tried(Stage(present, VERSION.cells[0], own), ["fedavg"], rows, version)
     assert float(str(trial.options["local.lr"])) >= 0.04  # with so small a step, larger ones are better
 

@@ -42,13 +42,15 @@ CELLS = (
     Cell("chance", "small", "unrelated", 0.3, SETTINGS | CHANCE),
     Cell("buffer", "small", "speed", 0.3, SETTINGS | BUFFER),
 )
-SMALL = Version("v0", (0, 1), (100,), 10, "average_participating", {"average_all": {"server_lr": 3.0}}, CELLS)
+SMALL = Version(
+    "v0", (0, 1), (100,), {"small": 10}, "average_participating", {"average_all": {"server_lr": 3.0}}, CELLS
+)
 
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "row.json"
-    return rows.compute("average_participating", SMALL, "small", path), path
+    return rows.compute("average_participating", SMALL, SMALL.cells, path), path
 
 
 def test_version_tunes_with_seeds_that_it_does_not_report_and_has_twelve_small_cells():
@@ -127,24 +129,24 @@ def test_row_resumes_with_the_cells_that_it_lacks(row, tmp_path):
     computed, _ = row
     path, lines = tmp_path / "row.json", []
     rows.save({**computed, "cells": {"chance": computed["cells"]["chance"]}}, path)
-    again = rows.compute("average_participating", SMALL, "small", path, jobs=2, tell=lines.append)
+    again = rows.compute("average_participating", SMALL, SMALL.cells, path, jobs=2, tell=lines.append)
     assert again == computed
     assert [line.partition(":")[0] for line in lines] == ["average_participating, buffer"]
     with pytest.raises(
         ConfigurationError, match="has a row of rule 'average_participating', needed 'fedau': give another"
     ):
-        rows.compute("fedau", SMALL, "small", path)
+        rows.compute("fedau", SMALL, SMALL.cells, path)
 
 
 def test_rule_that_a_cell_excludes_says_why(tmp_path):
-    computed = rows.compute("scaffold", SMALL, "small", tmp_path / "row.json")
+    computed = rows.compute("scaffold", SMALL, SMALL.cells, tmp_path / "row.json")
     assert "runs" in computed["cells"]["chance"]
     assert "buffer" in computed["cells"]["buffer"]["undefined"].lower()
 
 
 def test_rule_with_a_model_for_each_client_has_figures_of_clients_alone(tmp_path):
     lines = []
-    computed = rows.compute("ditto", SMALL, "small", tmp_path / "row.json", tell=lines.append)
+    computed = rows.compute("ditto", SMALL, SMALL.cells, tmp_path / "row.json", tell=lines.append)
     assert lines[0].startswith("ditto, chance: accuracy of clients on their own examples ")
     for run in computed["cells"]["chance"]["runs"].values():
         assert run["test_accuracy"] is None
@@ -155,7 +157,7 @@ def test_rule_with_a_model_for_each_client_has_figures_of_clients_alone(tmp_path
 def test_rule_that_needs_another_model_is_not_defined(tmp_path):
     mlp = replace(CELLS[0], settings={**CELLS[0].settings, "model": {"name": "mlp", "hidden": [4]}})
     with pytest.raises(ConfigurationError, match=r"it needs Mlp\(.*batch_norm=True.*\), and the cell has Mlp\(.*\)\)"):
-        rows.compute("fedbn", replace(SMALL, cells=(mlp,)), "small", tmp_path / "row.json")
+        rows.compute("fedbn", replace(SMALL, cells=(mlp,)), (mlp,), tmp_path / "row.json")
 
 
 def test_rule_that_no_cell_can_run_is_an_error(tmp_path, monkeypatch):
@@ -166,7 +168,7 @@ def test_rule_that_no_cell_can_run_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(
         ConfigurationError, match=r"rules.py:bare is defined in no cell \(rules.py:bare is not a recipe"
     ):
-        rows.compute("rules.py:bare", SMALL, "small", tmp_path / "row.json")
+        rows.compute("rules.py:bare", SMALL, SMALL.cells, tmp_path / "row.json")
 
 
 def test_check_recomputes_a_run_and_notices_changes(row):
@@ -260,9 +262,26 @@ def test_rows_that_cannot_be_compared_are_refused():
         table_of([made("fedau", (0.5, 0.6))], SMALL, "small")
     with pytest.raises(ConfigurationError, match="got a row of v9, needed v0"):
         table_of([{**reference, "version": "v9"}], SMALL, "small")
+    with pytest.raises(ConfigurationError, match="none of the full tier: write one by turnout benchmark run aver"):
+        table_of([reference], SMALL, "full")
     reference["cells"]["chance"]["hash"] = "0"
     with pytest.raises(ConfigurationError, match="so that its data or cohorts differ"):
         table_of([reference], SMALL, "small")
+
+
+def test_cells_without_rows_are_left_out_of_the_table():
+    rows = [made("average_participating", (0.5, 0.6)), made("fedau", (0.6, 0.7))]
+    for row in rows:
+        del row["cells"]["buffer"]
+    table = table_of(rows, SMALL, "small")
+    assert [cell.name for cell in table.cells] == ["chance"]
+    assert table.ranked_in == ("chance",)
+
+
+def test_cells_are_chosen_by_name():
+    assert SMALL.of_tier("small", ["buffer"]) == [CELLS[1]]
+    with pytest.raises(ConfigurationError, match="unknown cell of the small tier 'writers': known: buffer, chance"):
+        SMALL.of_tier("small", ["writers"])
 
 
 @pytest.mark.parametrize(("rules", "q"), [(2, 1.960), (5, 2.728), (10, 3.164)])
@@ -316,7 +335,7 @@ def test_recipe_of_the_guide_gets_its_row(monkeypatch, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/pieces.md").read_text("utf-8"), re.DOTALL)
     recipe = next(block for block in blocks if block.startswith("def by_loss"))
     (tmp_path / "mine.py").write_text(f"{blocks[0]}\n\n{recipe}")
-    row = rows.compute("mine.py:by_loss", SMALL, "small", tmp_path / "row.json")
+    row = rows.compute("mine.py:by_loss", SMALL, SMALL.cells, tmp_path / "row.json")
     assert all("runs" in cell for cell in row["cells"].values())
 
 
@@ -337,7 +356,7 @@ def test_interrupted_run_is_no_figure_and_no_reason(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Cell, "experiment", interrupted)
     with pytest.raises(Interrupted):
-        rows.compute("fedau", SMALL, "small", tmp_path / "row.json")
+        rows.compute("fedau", SMALL, SMALL.cells, tmp_path / "row.json")
 
 
 def test_pages_say_what_the_published_rows_show() -> None:

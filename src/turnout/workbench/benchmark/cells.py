@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -92,7 +92,7 @@ class Version:
     name: str
     seeds: tuple[int, ...]
     tuning_seeds: tuple[int, ...]
-    tuning_budget: int
+    tuning_budget: Mapping[str, int]
     reference: str
     rules: Mapping[str, Mapping[str, Any]]
     cells: tuple[Cell, ...]
@@ -110,10 +110,13 @@ class Version:
             tuple(_cell(name, cell, table) for name, cell in table["cells"].items()), tuple(table["baselines"]),
         )  # fmt: skip
 
-    def of_tier(self, tier: str) -> list[Cell]:
-        """Return the cells of a tier."""
+    def of_tier(self, tier: str, names: Sequence[str] = ()) -> list[Cell]:
+        """Return the cells of a tier: those with these names, or all of them."""
         known_name("tier", tier, TIERS)
-        return [cell for cell in self.cells if cell.tier == tier]
+        cells = {cell.name: cell for cell in self.cells if cell.tier == tier}
+        for name in names:
+            known_name(f"cell of the {tier} tier", name, sorted(cells))
+        return [cells[name] for name in names or cells]
 
     def options(self, rule: str, cell: Cell) -> dict[str, Any]:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""

@@ -134,7 +134,7 @@ def _shown(name: str, figure: Measured | None) -> str:
 
 def _lead(tables: Sequence[Table], version: Version) -> str:
     """Return the first sentences of the page."""
-    cells = len(tables[0].cells)
+    cells, budget = len(tables[0].cells), version.tuning_budget[tables[0].cells[0].tier]
     found = [
         f"In {len(table.nobody)} of {cells} cells no rule is significantly better than {version.reference} by"
         f" {FIGURES[table.figure]}{_critical(table)}."
@@ -142,7 +142,7 @@ def _lead(tables: Sequence[Table], version: Version) -> str:
     ]
     return (
         f"{len(_everyone(tables))} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, with"
-        f" the same tuning budget of {version.tuning_budget:,} client updates per cell. {' '.join(found)}"
+        f" the same tuning budget of {budget:,} client updates per cell. {' '.join(found)}"
     )
 
 

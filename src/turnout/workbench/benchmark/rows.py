@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -38,14 +38,15 @@ TOLERANCE = 0.02
 
 
 def compute(
-    rule: str, version: Version, tier: str, path: Path, jobs: int = 1, tell: Callable[[str], None] = lambda _: None
-) -> Row:
+    rule: str, version: Version, cells: Sequence[Cell], path: Path, jobs: int = 1,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Row:  # fmt: skip
     """Compute the row of a rule, and save it after each cell; cells that the file has are not computed again.
 
     Args:
         rule: name of a recipe, or ``FILE.py:NAME``.
         version: the declarations.
-        tier: the tier whose cells are computed.
+        cells: the cells to compute.
         path: the file of the row.
         jobs: number of processes, each of which computes one cell at a time.
         tell: is called with a line about each cell.
@@ -54,7 +55,7 @@ def compute(
         ConfigurationError: if the file has a row of another rule, version or machine.
     """
     row = _begun(rule, version, path)
-    cells = [cell for cell in version.of_tier(tier) if row["cells"].get(cell.name, {}).get("hash") != cell.hash]
+    cells = [cell for cell in cells if row["cells"].get(cell.name, {}).get("hash") != cell.hash]
     task = partial(_computed, rule, version)
     with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
         computed = map(task, cells) if pool is None else pool.map(task, cells)
@@ -197,7 +198,7 @@ def tuned(make: Make, rule: str, cell: Cell, version: Version, evaluations: int 
     """
     fixed = version.options(rule, cell)
     search = Search(
-        version.axes(rule, cell), cell.settings["rounds"], version.tuning_seeds, version.tuning_budget,
+        version.axes(rule, cell), cell.settings["rounds"], version.tuning_seeds, version.tuning_budget[cell.tier],
         lambda trials: [_outcome(make, {**fixed, **trial.values}, trial, evaluations) for trial in trials],
     )()  # fmt: skip
     return {**fixed, **search.values}, search

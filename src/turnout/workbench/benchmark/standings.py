@@ -51,7 +51,7 @@ class Table:
 
     Attributes:
         figure: name of the ranked figure.
-        cells: the cells of the tier.
+        cells: the cells of the tier that have rows.
         standings: of each rule in each cell in which it has the figure, by rule and by cell.
         baselines: of each baseline in each cell, in the same way.
         undefined: reasons why rules are not defined in cells, by rule and by cell.
@@ -84,17 +84,23 @@ def table_of(rows: Iterable[Row], version: Version, tier: str, figure: str = RAN
     """Compare rows in the cells of a tier by one of the figures `RANKED`.
 
     Raises:
-        ConfigurationError: if a row is of another version or has another hash of a cell, or two rows have one rule.
+        ConfigurationError: if a row is of another version or has another hash of a cell, two rows have one rule, or none
+            is of the tier.
     """
-    cells = version.of_tier(tier)
-    by_rule = _checked(rows, version, cells)
+    rows = list(rows)
+    cells = [cell for cell in version.of_tier(tier) if any(cell.name in row["cells"] for row in rows)]
+    if not cells:
+        raise ConfigurationError(
+            f"rows: got none of the {tier} tier: write one by turnout benchmark run {version.reference} --tier {tier}"
+        )
+    by_rule, names = _checked(rows, version, cells), [cell.name for cell in cells]
     everyone: dict[str, dict[str, Standing]] = {}
     for cell in cells:
         for rule, standing in _in_cell(cell.name, by_rule, version, figure).items():
             everyone.setdefault(rule, {})[cell.name] = standing
     standings = {rule: everyone[rule] for rule in by_rule if rule in everyone and rule not in version.baselines}
     undefined = {
-        rule: {name: cell["undefined"] for name, cell in row["cells"].items() if "undefined" in cell}
+        rule: {name: why for name in names if (why := row["cells"].get(name, {}).get("undefined"))}
         for rule, row in by_rule.items()
     }
     most = max((len(row) for row in standings.values()), default=0)

@@ -22,6 +22,7 @@ class RunOptions:
 
     rule: str = argument("Rule: turnout list algorithms, or FILE.py:NAME.", "RULE")
     tier: str = option("Tier of cells: small, or full, which needs downloads.", "small|full", "small")
+    cells: str | None = option("Cells to compute, separated by commas (default: all cells of the tier).", "CELL,CELL")
     jobs: int = option("Number of processes, each of which runs one cell at a time.", "N", 1)
     output: Path | None = option("Output file of the row (default: runs/benchmark/RULE.json).", "FILE")
 
@@ -50,6 +51,7 @@ def run(options: RunOptions) -> None:
     Examples:
         turnout benchmark run fedau --jobs 2
         turnout benchmark run rules.py:patient --output patient.json
+        turnout benchmark run fedau --tier full --cells writers-chance
 
     The same command resumes where it was stopped.
     """
@@ -61,7 +63,8 @@ def run(options: RunOptions) -> None:
     count("jobs", options.jobs)
     version = Version.read()
     path = options.output or Path(f"runs/benchmark/{short(options.rule)}.json")
-    row = compute(options.rule, version, options.tier, path, options.jobs, typer.echo)
+    cells = version.of_tier(options.tier, options.cells.split(",") if options.cells else ())
+    row = compute(options.rule, version, cells, path, options.jobs, typer.echo)
     typer.echo(f"row: {path}")
     others = [each for each in published(version) if each["rule"] != row["rule"]]
     if any(each["rule"] == version.reference for each in [*others, row]):
