@@ -3,8 +3,8 @@ const {Client, examples, encode, sha256} = await import(process.argv[2]);
 const hex = (bytes) => Buffer.from(bytes).toString("hex"), escapes = "\x1b]0;owned\x07\x9b2J";
 const scalar = (dtype) => [dtype, [1]];
 const report = {num_examples: scalar("I64"), num_steps: scalar("I64"), delta: ["F64", [4]], "seen.loss": scalar("F64")};
-const sgd = {
-  steps: 60_000, epochs: null, batch_size: 1, sampling: "replacement", drop_last: false, lr: 0.1, momentum: 0, weight_decay: 0,
+const sgd = { // so many steps that a heartbeat is due several times before they end
+  steps: 400_000, epochs: null, batch_size: 1, sampling: "replacement", drop_last: false, lr: 0.1, momentum: 0, weight_decay: 0,
 };
 const layers = [{kind: "linear", inputs: 2, outputs: 2, bias: false}];
 const about = {protocol: 2, input_shape: [2], num_classes: 2, training: {layers, loss: "cross_entropy", seed: "1", sgd, report}};
