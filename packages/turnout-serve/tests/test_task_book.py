@@ -21,7 +21,7 @@ def test_last_outcome_of_a_task_counts():
     book.end(Outcome(3, 0, "taken", "d"))
     book.end(Outcome(4, 0, "left"))
     book.end(Outcome(3, 0, "stale"))  # a step drops the report that the same entry has taken
-    assert book.effects.outcomes == [Outcome(4, 0, "left"), Outcome(3, 0, "stale")]
+    assert book.effects.outcomes == [Outcome(3, 0, "stale"), Outcome(4, 0, "left")]
     assert [each.task for each in book.of_client(0)] == [FIRST_TASK]
     book.end(Outcome(FIRST_TASK, 0, "late"))
     assert not book.clients()

@@ -17,7 +17,7 @@ from turnout.evaluation.queries import Question
 from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, SurveyPhase
 from turnout_serve.server.enrollment import UNKNOWN, Enrollment, banned, hashed
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Entry
+from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.journal.events import Event
 from turnout_serve.server.journal.handler import EntryHandler
 from turnout_serve.server.journal.journal_writer import JournalWriter
@@ -211,24 +211,32 @@ class Service:
         return self.writer.put(Event("survey", data=data))
 
     def state_of(self, client: int, task: int) -> Verdict:
-        """Return the state of a client's task.
+        """Return the state of a client's task; it is open until the entry that ends it is applied.
 
         Raises:
             Refused: if it has no such task.
         """
-        if self.driver.tasks.get(client, task) is not None:
-            return Verdict(200, {"state": "open"})
-        return self.store.outcomes.get(client, task).state
+        outcome = self.outcome(client, task)
+        return Verdict(200, {"state": "open"}) if outcome is None else outcome.state
 
-    def ended(self, client: int, task: int, digest: str) -> Verdict | None:
-        """Return the answer to a report on a task that has ended; None for an open task.
+    def outcome(self, client: int, task: int) -> Outcome | None:
+        """Return the outcome of a client's task; None for an open one, and until the entry that ends it is applied.
+
+        A step that follows from a report takes as long as its model and its disk need. Until then, the report is in the
+        journal, and its outcome may still change.
 
         Raises:
             Refused: if the client has no such task.
         """
         if self.driver.tasks.get(client, task) is not None:
             return None
-        return self.store.outcomes.get(client, task).answer(digest)
+        ending = self.driver.tasks.effects.ended.get(task)
+        try:
+            return self.store.outcomes.get(client, task)
+        except Refused:
+            if ending is None or ending.client != client:
+                raise
+            return None
 
     def check_state(self, client: int, last: str | None) -> None:
         """Log if a client's memory is not that after its last report, by the task that it states; None states none."""

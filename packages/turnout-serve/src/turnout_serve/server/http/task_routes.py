@@ -100,10 +100,10 @@ class TaskRoutes:
     async def report(self, request: Request, client: int, task: int) -> Response:
         """Send a report, or the missing part of it."""
         digest = digest_of(request)
-        if (ended := self._service.ended(client, task, digest)) is not None:
-            return answer(ended)
-        assignment = self._service.driver.tasks.get(client, task)
-        assert assignment is not None
+        if (outcome := self._service.outcome(client, task)) is not None:
+            return answer(outcome.answer(digest))
+        if (assignment := self._service.driver.tasks.get(client, task)) is None:
+            raise Refused(503, "the task has just ended, and its outcome is not known yet: ask again")
         if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
         self._service.check_state(client, header(request, "last-task"))

@@ -155,7 +155,7 @@ class Effects:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """The outcomes of tasks, in the order in which they ended."""
+        """The outcomes of tasks, in the order in which they first ended."""
         return list(self.ended.values())
 
     @property

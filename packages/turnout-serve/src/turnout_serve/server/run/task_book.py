@@ -31,12 +31,12 @@ class TaskBook:
         An entry may end a task twice: a step may drop a report that the same entry has taken. The last outcome counts.
         """
         client, task = outcome.client, outcome.task
+        # Noted first: a thread that found the task in neither place would take it for one that there never was.
+        self.effects.ended[task] = outcome
         if left := tuple(each for each in self.of_client(client) if each.task != task):
             self._of_client[client] = left
         else:
             self._of_client.pop(client, None)
-        self.effects.ended.pop(task, None)
-        self.effects.ended[task] = outcome
 
     def of_client(self, client: int) -> tuple[Assignment, ...]:
         """Return the tasks of a client in the order in which it does them.
