@@ -1,4 +1,4 @@
-"""Read the parts of a request: its body, headers and path."""
+"""Read the parts of a request: its body, headers and path, and the announcement and the pieces of a report."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import base64
 import binascii
 import re
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire.bodies import Body
@@ -16,6 +17,7 @@ from turnout_serve.wire.edge import read_object
 
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
+SLOW = "the report comes too slowly: send what is missing later"
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 _JSON = 16 * 1024  # bytes of the largest JSON body
@@ -109,3 +111,51 @@ def digest_of(request: Request) -> str:
     if not DIGEST.fullmatch(digest):
         raise Refused(400, "a report comes with the header Repr-Digest: sha-256=:BASE64:")
     return digest
+
+
+def announced(request: Request, limit: int) -> tuple[int, int | None]:
+    """Return the offset of a piece of a report, and the length of the report, from the headers.
+
+    The length of a report that is sent in chunks, without Upload-Length, is that of its body: None.
+
+    Raises:
+        Refused: if a report is empty or too large, if a piece ends behind the report, or if there is no length at all.
+    """
+    offset, length = header_number(request, "upload-offset") or 0, header_number(request, "upload-length")
+    if length is None and header(request, "content-length") is None:
+        if "chunked" not in (header(request, "transfer-encoding") or "").lower():
+            raise Refused(411, "a report comes with Content-Length, or in chunks (Transfer-Encoding: chunked)")
+        return offset, None
+    coming = header_number(request, "content-length") or 0
+    length = offset + coming if length is None else length
+    if length > limit:
+        raise too_large(limit, f"{length:,}")
+    if not length:
+        raise Refused(400, "the report is empty: send its bytes, with their number in Upload-Length")
+    if offset + coming > length:
+        raise other_length(length, f"{offset + coming:,}")
+    return offset, length
+
+
+def too_large(limit: int, size: str) -> Refused:
+    """Return the refusal of a report that is larger than any on its task."""
+    return Refused(413, f"a report on this task has at most {limit:,} bytes, not {size}")
+
+
+def other_length(length: int, size: str) -> Refused:
+    """Return the refusal of a report that is longer than was announced."""
+    return Refused(400, f"Upload-Length says {length:,} bytes, and the report has {size}: send the length of all of it")
+
+
+async def piece_of(stream: AsyncGenerator[bytes], seconds: float) -> bytes:
+    """Return the next piece of a report, empty at its end.
+
+    Raises:
+        Refused: if it takes longer than so many seconds, or the connection is closed.
+    """
+    try:
+        return await asyncio.wait_for(anext(stream, b""), seconds)
+    except ClientDisconnect:
+        raise Refused(400, "the connection was cut") from None
+    except TimeoutError:
+        raise Refused(408, SLOW) from None

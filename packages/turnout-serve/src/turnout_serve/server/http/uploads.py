@@ -8,22 +8,21 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from turnout.core.system import BINARY
 from turnout_serve.server.http.limits import Limits
-from turnout_serve.server.http.requests import CHUNK, header, header_number
+from turnout_serve.server.http.requests import CHUNK, SLOW, announced, other_length, piece_of, too_large
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 
 _AT_ONCE = 4  # uploads of one client: a proxy may retry while the server still works on the first attempt
 _ATTEMPTS = 32  # to read an upload of one task from an object store
-_SLOW = "the report comes too slowly: send what is missing later"
 _NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{64})-[0-9a-f]{16}\.part")
 
 
@@ -108,8 +107,8 @@ class Uploads:
         Raises:
             Refused: if a report is too large, too slow or damaged, or does not continue where the last attempt ended.
         """
-        offset, announced = _announced(request, limit)
-        length = limit if announced is None else announced
+        offset, exact = announced(request, limit)
+        length = limit if exact is None else exact
         if self._files.takes_uploads and offset == length:
             async with self._uploaded(client, task, digest, length) as path:
                 yield path
@@ -121,8 +120,8 @@ class Uploads:
             if source is not None:
                 resume = lambda: _resume(source, part, offset, hashed)  # noqa: E731
                 await asyncio.to_thread(resume) if offset > CHUNK else resume()
-            await self._append(request, client, part, length, hashed, to_end=announced is None)
-            if part.size < length and announced is not None:
+            await self._append(request, client, part, length, hashed, to_end=exact is None)
+            if part.size < length and exact is not None:
                 raise Refused(409, "a piece of the report is missing", offset=part.size)
             whole = hashed.hexdigest() == digest
             if not whole:
@@ -185,40 +184,23 @@ class Uploads:
         stream = request.stream()
         try:
             # Of a report without an announced length, even a full one is read to its end, which may lie behind the limit.
-            while (part.size < length or to_end) and (piece := await self._piece(stream)):
+            while (part.size < length or to_end) and (piece := await piece_of(stream, self._limits.stall_seconds)):
                 if (size := part.size + len(piece)) > length:
                     part.size = 0
-                    raise (
-                        _too_large(length, f"more than {length:,}")
-                        if to_end
-                        else _other_length(length, f"{size:,} or more")
-                    )
+                    raise (too_large if to_end else other_length)(length, f"{size:,} or more")
                 _write(part.path, piece)
                 hashed.update(piece)
                 part.size += len(piece)
                 attempt.add(len(piece))
                 of_task.add(len(piece))
                 if attempt.is_behind or attempt.seconds > self._limits.upload_seconds:
-                    raise Refused(408, _SLOW)
+                    raise Refused(408, SLOW)
                 # A slow upload does not renew the lease, nor does one that sends the same bytes again and again.
                 if not of_task.is_behind and of_task.received <= 2 * length:
                     self._service.timeouts.renew(client)
         finally:
             of_task.add(0)
             await stream.aclose()
-
-    async def _piece(self, stream: AsyncGenerator[bytes]) -> bytes:
-        """Return the next piece of a body, empty at its end.
-
-        Raises:
-            Refused: if it takes too long, or the connection is closed.
-        """
-        try:
-            return await asyncio.wait_for(anext(stream, b""), self._limits.stall_seconds)
-        except ClientDisconnect:
-            raise Refused(400, "the connection was cut") from None
-        except TimeoutError:
-            raise Refused(408, _SLOW) from None
 
     def _end(self, client: int, part: Part, whole: bool) -> None:
         """End an attempt; of all attempts that no request uses, keep the longest one for an open task."""
@@ -267,37 +249,3 @@ def _write(path: Path, piece: bytes) -> None:
             rest = rest[os.write(file, rest) :]
     finally:
         os.close(file)
-
-
-def _announced(request: Request, limit: int) -> tuple[int, int | None]:
-    """Return the offset of a piece of a report, and the length of the report, from the headers.
-
-    The length of a report that is sent in chunks, without Upload-Length, is that of its body: None.
-
-    Raises:
-        Refused: if a report is empty or too large, if a piece ends behind the report, or if there is no length at all.
-    """
-    offset, length = header_number(request, "upload-offset") or 0, header_number(request, "upload-length")
-    if length is None and header(request, "content-length") is None:
-        if "chunked" not in (header(request, "transfer-encoding") or "").lower():
-            raise Refused(411, "a report comes with Content-Length, or in chunks (Transfer-Encoding: chunked)")
-        return offset, None
-    coming = header_number(request, "content-length") or 0
-    length = offset + coming if length is None else length
-    if length > limit:
-        raise _too_large(limit, f"{length:,}")
-    if not length:
-        raise Refused(400, "the report is empty: send its bytes, with their number in Upload-Length")
-    if offset + coming > length:
-        raise _other_length(length, f"{offset + coming:,}")
-    return offset, length
-
-
-def _too_large(limit: int, size: str) -> Refused:
-    return Refused(413, f"a report on this task has at most {limit:,} bytes, not {size}")
-
-
-def _other_length(length: int, size: str) -> Refused:
-    return Refused(
-        400, f"Upload-Length says {length:,} bytes, and the report has {size}: send the length of the whole report"
-    )
