@@ -385,7 +385,10 @@ def test_malformed_and_untrusted_links_are_ignored():
 def test_client_with_tls_uploads_only_with_tls():
     joined = Joined(Client(Newcomer(ClientState()), None), Connection("https://server"))  # type: ignore[arg-type]
     beat = Call("POST", "/v1/tasks/0/heartbeat", {})
-    assert joined._transfer(WatchedClient(), Transfer(Call("PUT", "http://store/a", body=b"x"), beat, 1.0)).status == 0
+    assert (
+        joined._transfer(WatchedClient(), Transfer("PUT", "http://store/a", body=b"x", heartbeat=(beat, 1.0))).status
+        == 0
+    )
 
 
 @pytest.mark.usefixtures("remote")

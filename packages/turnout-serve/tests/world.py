@@ -194,10 +194,10 @@ class Home:
             return False
         result, slept = None, isinstance(self.action, Sleep)
         match self.action:
+            case Transfer() as call:
+                result = host.transfer(call)
             case Call() as call:
                 result = host.call(call)
-            case Transfer(call=call):
-                result = host.transfer(call)
             case Work(function=function):
                 result = function()
         try:
@@ -221,8 +221,7 @@ class Home:
     @property
     def has_report(self):
         """Whether a report is to be sent next."""
-        call = self.action.call if isinstance(self.action, Transfer) else self.action
-        return isinstance(call, Call) and call.method == "PUT"
+        return isinstance(self.action, Call) and self.action.method == "PUT"
 
 
 class World:

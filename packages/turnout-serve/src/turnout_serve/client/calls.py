@@ -30,13 +30,14 @@ class Call:
     """A request to the server.
 
     Attributes:
-        method, path: method and path of HTTP; the path may be a link to another server.
+        method, path: method and path of HTTP.
         json: body of plain values, or None.
         body: body of bytes, or None.
         headers: beside the token and the type of the body.
         resumes: True where a part of the answer is useful.
         most: maximum bytes of the answer.
         seconds: limit from the first to the last byte of the answer.
+        heartbeat: request to send meanwhile, and the seconds between two of them; None sends none.
     """
 
     method: str
@@ -47,6 +48,7 @@ class Call:
     resumes: bool = False
     most: int = MOST_JSON
     seconds: float = 120.0
+    heartbeat: tuple[Call, float] | None = None
 
     @property
     def content(self) -> tuple[bytes, dict[str, str]]:
@@ -124,20 +126,11 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """Exchange a model or a report with an object store, and send heartbeats meanwhile.
-
-    Attributes:
-        call: the request, without a token.
-        heartbeat, every: see `Work`.
-    """
-
-    call: Call
-    heartbeat: Call
-    every: float
+class Transfer(Call):
+    """A request to an object store, without a token; its path is a link."""
 
 
-Action = Call | Sleep | Work | Transfer
+Action = Call | Sleep | Work
 Session = Generator[Action, Any, str]
 """Generator that yields actions, is sent their results, and returns why it ended."""
 
@@ -155,8 +148,6 @@ def carry_out(action: Action, send: Callable[[Call], Answer]) -> Any:
     match action:
         case Call():
             return send(action)
-        case Transfer(call=call):
-            return send(call)
         case Work(function=function):
             return function()
         case Sleep():

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from turnout.core.checks import TurnoutError, positive
@@ -166,7 +166,7 @@ class Joined:
                     return "stopped"
                 self._notice(action)
                 result = self._transfer(other, action) if isinstance(action, Transfer) else self._do(http, action)
-                if isinstance(action, Call):
+                if type(action) is Call:
                     self._heard(result)
 
     def _late(self) -> bool:
@@ -192,22 +192,24 @@ class Joined:
 
     def _transfer(self, http: WatchedClient, transfer: Transfer) -> Answer:
         """Send a request to an object store, without the certificate and the token that are for the server."""
-        call = transfer.call
-        if self._connection.url.startswith("https:") and not call.path.startswith("https:"):
+        if self._connection.url.startswith("https:") and not transfer.path.startswith("https:"):
             return Answer(0)  # with TLS to the server, reports are not sent to a store without
+        try:
+            return self._exchange(http, transfer)
+        except JoinError as error:  # concerns the store alone: the report is sent to the server instead
+            return Answer(0, headers={"error": str(error)})
+
+    def _exchange(self, http: WatchedClient, call: Call) -> Answer:
+        """Send a request, and heartbeats meanwhile."""
         self._sent(call, self._client)
-        with _beating(self._connection, transfer.heartbeat, transfer.every):
-            try:
-                return send(http, call, self._late if _delivers(transfer) else self._stopped.is_set)
-            except JoinError as error:  # concerns the store alone: the report is sent to the server instead
-                return Answer(0, headers={"error": str(error)})
+        with _beating(self._connection, *call.heartbeat) if call.heartbeat else nullcontext():
+            return send(http, call, self._late if _delivers(call) else self._stopped.is_set)
 
     def _do(self, http: WatchedClient, action: Any) -> Any:
         """Carry out an action, and return its result."""
         match action:
             case Call():
-                self._sent(action, self._client)
-                return send(http, action, self._late if _delivers(action) else self._stopped.is_set)
+                return self._exchange(http, action)
             case Sleep(seconds=seconds):
                 self._stopped.wait(seconds)
                 return None
@@ -219,17 +221,16 @@ class Joined:
 
 def _delivers(action: Any) -> bool:
     """Return whether an action sends a report, which a client that is to stop still does."""
-    call = action.call if isinstance(action, Transfer) else action
-    return isinstance(call, Call) and call.method == "PUT"
+    return isinstance(action, Call) and action.method == "PUT"
 
 
 @contextmanager
 def _beating(connection: Connection, call: Call, every: float) -> Iterator[None]:
-    """Send heartbeats from another thread while this one computes."""
+    """Send heartbeats from another thread while this one computes, or sends or receives what may be large."""
     done = threading.Event()
 
     def beat() -> None:
-        if done.wait(every):  # most tasks end before the first heartbeat
+        if done.wait(every):  # most computations and requests end before the first heartbeat
             return
         with connection.client() as http:
             while not done.is_set():

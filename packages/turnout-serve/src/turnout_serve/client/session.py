@@ -202,13 +202,18 @@ class Client:
     def _requested(self, task: Assignment, begin: int) -> Generator[Action, Any, Answer]:
         """Request a model from a byte on: once from the object store where there is a link, else from the server."""
         slow = 120.0 + task.size / 50_000  # seconds until the download is cut off, and resumed
-        headers = {"range": f"bytes={begin}-"} if begin else {}
-        call = Call("GET", f"/v1/models/{task.model}", headers=headers, resumes=True, most=task.size, seconds=slow)
+        options: dict[str, Any] = {
+            "resumes": True,
+            "most": task.size,
+            "seconds": slow,
+            "heartbeat": self._heartbeat(task),
+        }
         if not begin and (link := self._links.pop("model", None)) is not None:
-            answer = yield Transfer(replace(call, path=link), *self._heartbeat(task))
+            answer = yield Transfer("GET", link, **options)
             if answer.status == 200:
                 return answer
-        return (yield from self._newcomer.once(call))
+        headers = {"range": f"bytes={begin}-"} if begin else {}
+        return (yield from self._newcomer.once(Call("GET", f"/v1/models/{task.model}", headers=headers, **options)))
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
         """Send a report until its outcome is known."""
@@ -216,7 +221,8 @@ class Client:
         uploaded = yield from self._upload(pending)
         offset = length if uploaded else 0
         while True:
-            answer = yield from self._newcomer.once(report_call(pending, offset, last=self.state.last))
+            call = replace(report_call(pending, offset, last=self.state.last), heartbeat=self._heartbeat(pending.task))
+            answer = yield from self._newcomer.once(call)
             table = answer.table()
             # The memory of the client changes only with an answer that says the report was taken. Where an answer is lost,
             # the state of the task says whether it was; to train again would count the client twice.
@@ -251,8 +257,7 @@ class Client:
         for attempt in range(1, _UPLOADS + 1):
             if (link := self._links.get("report")) is None:
                 return False
-            call = Call("PUT", link, body=pending.body, seconds=120.0)
-            answer = yield Transfer(call, *self._heartbeat(pending.task))
+            answer = yield Transfer("PUT", link, body=pending.body, heartbeat=self._heartbeat(pending.task))
             if 200 <= answer.status < 300:
                 return True
             log.info("upload failed", extra={"task": pending.task.task, "status": answer.status})

@@ -24,7 +24,7 @@ from turnout.population.availability.base import one_round_length
 from turnout.population.behavior import BoundAttack
 from turnout.population.behavior.dropout import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
-from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
+from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Work
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import Incoming
 from turnout_serve.client.join import Connection
@@ -240,12 +240,11 @@ class _Swimmer:
 
     async def _do(self, action: Any) -> Any:
         match action:
-            case Call():
-                answer = await self._send(action)
+            case Call(heartbeat=beat):
+                sent = self._send(action)
+                answer = await (sent if beat is None else self._meanwhile(asyncio.ensure_future(sent), *beat))
                 self._swarm.tally.reports += action.method == "PUT" and answer.status == 201
                 return answer
-            case Transfer(call=call):
-                return await self._send(call)
             case Sleep(seconds=seconds):
                 await asyncio.sleep(seconds)
                 return None
@@ -256,13 +255,7 @@ class _Swimmer:
     async def _work(self, function: Any, heartbeat: Call, every: float) -> Any:
         """Compute a task in the time that it takes, or drop out of it."""
         number, self._tasks = self._tasks, self._tasks + 1
-        computed = self._swarm.compute(function)
-        try:
-            while not (await asyncio.wait([computed], timeout=every))[0]:
-                await self._send(heartbeat)
-        finally:
-            computed.cancel()  # without effect once it is done
-        if (result := computed.result()) is None:
+        if (result := await self._meanwhile(self._swarm.compute(function), heartbeat, every)) is None:
             return None
         seconds, finished = self._swarm.seconds(self._number, number, (len(result[0]), len(result[0])))
         end = time.monotonic() + seconds
@@ -276,6 +269,15 @@ class _Swimmer:
         task = heartbeat.path.split("/")[3]
         await self._send(Call("POST", f"/v1/tasks/{task}/fail", {"reason": "died"}, headers=heartbeat.headers))
         return None
+
+    async def _meanwhile(self, done: asyncio.Future[Any], heartbeat: Call, every: float) -> Any:
+        """Wait for a result, and send heartbeats meanwhile."""
+        try:
+            while not (await asyncio.wait([done], timeout=every))[0]:
+                await self._send(heartbeat)
+        finally:
+            done.cancel()  # without effect once it is done
+        return done.result()
 
     async def _send(self, call: Call) -> Answer:
         content, headers = call.content

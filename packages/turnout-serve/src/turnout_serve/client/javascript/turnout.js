@@ -499,9 +499,8 @@ export class Client {
       await store.save(this.state); // an enrollment whose answer is lost is repeated with the same token
     }
     await this.enroll();
-    let attempt = 0;
-    while (true) {
-      if (this.state.pending) await this.deliver(this.state.pending);
+    for (let attempt = 0; ;) {
+      if (this.state.pending) await this.alive(this.state.pending.task, () => this.deliver(this.state.pending));
       if (this.stopping) {
         await this.leave();
         return "stopped";
@@ -511,7 +510,7 @@ export class Client {
       if (table.over) return printable(table.over, 200);
       if (table.task) {
         attempt = 0;
-        await this.work(checkedTask(table.task));
+        await this.alive(checkedTask(table.task), (life) => this.work(life));
       } else if (Array.isArray(table.come_back) && table.come_back.length === 2) {
         attempt = 0;
         const [least, most] = table.come_back.map(seconds);
@@ -571,26 +570,31 @@ export class Client {
     this.options.report({event: "enrolled", client, run});
   }
 
+  /** Send heartbeats of a task while a function does something about it; `open` is false once the server says so. */
+  async alive(task, what) {
+    const life = {task, open: true, beating: false};
+    const beat = setInterval(async () => {
+      if (life.beating) return; // one at a time, however long the server takes to answer; its errors concern no report
+      life.beating = true;
+      const answer = this.request("POST", `/v1/tasks/${task.task}/heartbeat`, {json: {}, most: 4096});
+      const {status, table} = await answer.catch(() => ({}));
+      life.open &&= !(status === 200 && table.state !== "open");
+      life.beating = false;
+    }, 1000 * Math.min(Math.max(task.heartbeat, 0.1), MOST_SECONDS));
+    await what(life).finally(() => clearInterval(beat));
+  }
+
   /** Do a task, and store the report. */
-  async work(task) {
-    const give = (reason) => this.ask("POST", `/v1/tasks/${task.task}/fail`, {json: {reason}});
+  async work(life) {
+    const {task} = life, give = (reason) => this.ask("POST", `/v1/tasks/${task.task}/fail`, {json: {reason}});
     if (task.phase !== "train") return void (await give("unknown"));
     const params = await this.download(task);
     if (params === null) return;
     this.options.report({event: "training", task: task.task, version: task.version, params});
-    let open = true, beating = false;
-    const beat = setInterval(async () => {
-      if (beating) return; // one at a time, however long the server takes to answer; its errors concern no report
-      beating = true;
-      const answer = this.request("POST", `/v1/tasks/${task.task}/heartbeat`, {json: {}, most: 4096});
-      const {status, table} = await answer.catch(() => ({}));
-      open &&= !(status === 200 && table.state !== "open");
-      beating = false;
-    }, 1000 * Math.min(Math.max(task.heartbeat, 0.1), MOST_SECONDS));
     const {training, input_shape: shape} = this.about, {client, stepsDone} = this.state;
     const described = this.options.free ? {...training, seed: String(Math.floor(Math.random() * 2 ** 52))} : training;
-    const at = {client, version: task.version, repeat: task.repeat, stepsDone}, wanted = () => open && !this.stopping;
-    const done = await train(described, shape, params, this.data, at, wanted).finally(() => clearInterval(beat));
+    const at = {client, version: task.version, repeat: task.repeat, stepsDone}, wanted = () => life.open && !this.stopping;
+    const done = await train(described, shape, params, this.data, at, wanted);
     if (done === null) return;
     if (!done.delta.every(Number.isFinite)) return void (await give("died"));
     const counts = {num_examples: [BigInt(this.data.y.length)], num_steps: [BigInt(done.numSteps)]};
@@ -731,15 +735,11 @@ export class Client {
   }
 
   /** Pause for some seconds, or until the client is to stop. */
-  async pause(length) {
+  pause(length) {
     const {signal} = this.stopped;
-    await new Promise((done) => {
+    return new Promise((done) => {
+      const end = () => (clearTimeout(timer), signal.removeEventListener("abort", end), done());
       const timer = setTimeout(end, this.stopping ? 0 : 1000 * length);
-      function end() {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", end);
-        done();
-      }
       signal.addEventListener("abort", end);
     });
   }
