@@ -41,7 +41,7 @@ def compute(
     rule: str, version: Version, cells: Sequence[Cell], path: Path, jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Row:  # fmt: skip
-    """Compute the row of a rule, and save it after each cell; cells that the file has are not computed again.
+    """Compute the row of a rule, and save it after each cell; cells and seeds that the file has are not computed again.
 
     Args:
         rule: name of a recipe, or ``FILE.py:NAME``.
@@ -55,10 +55,11 @@ def compute(
         ConfigurationError: if the file has a row of another rule, version or machine.
     """
     row = _begun(rule, version, path)
-    cells = [cell for cell in cells if row["cells"].get(cell.name, {}).get("hash") != cell.hash]
-    task = partial(_computed, rule, version)
+    known = {cell.name: found for cell in cells if (found := row["cells"].get(cell.name, {})).get("hash") == cell.hash}
+    cells = [cell for cell in cells if cell.name not in known or missing_seeds(known[cell.name], version)]
+    task, before = partial(_computed, rule, version), [known.get(cell.name) for cell in cells]
     with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
-        computed = map(task, cells) if pool is None else pool.map(task, cells)
+        computed = map(task, cells, before) if pool is None else pool.map(task, cells, before)
         for cell, result in zip(cells, computed, strict=True):
             row["cells"][cell.name] = result
             save(row, path)
@@ -153,9 +154,35 @@ def _begun(rule: str, version: Version, path: Path) -> Row:
     return row
 
 
-def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
-    """Tune a rule in a cell, and return its figures with all seeds; or the reason why the rule is not defined there."""
+def missing_seeds(computed: Mapping[str, Any], version: Version) -> list[int]:
+    """Return the seeds of a version without a run in what was computed of a cell; none where the rule is not defined."""
+    return [] if "undefined" in computed else [seed for seed in version.seeds if str(seed) not in computed["runs"]]
+
+
+def _computed(rule: str, version: Version, cell: Cell, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the figures of a rule in a cell with all seeds; or the reason why the rule is not defined there.
+
+    Args:
+        rule: the rule.
+        version: the declarations.
+        cell: the cell.
+        before: what was computed before, whose options are used; None tunes the rule.
+    """
     torch.set_num_threads(1)
+    found = before or _options_in(rule, version, cell)
+    runs = dict(found.get("runs", {}))
+    for seed in missing_seeds(found, version):
+        try:
+            runs[str(seed)] = _figures(cell, rule, found["options"], seed)
+        except Interrupted:
+            raise
+        except TurnoutError as error:  # such as a run that diverged
+            return {"hash": cell.hash, "undefined": f"seed {seed}: {str(error).splitlines()[0]}"}
+    return {**found, "runs": runs} if runs else dict(found)
+
+
+def _options_in(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
+    """Tune a rule in a cell, and return its options without a run; or the reason why the rule is not defined there."""
     try:
         first = cell.experiment(rule, version.options(rule, cell), version.seeds[0], rounds=4)
         if first.model != cell.model:
@@ -166,17 +193,9 @@ def _computed(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     except TurnoutError as error:
         return {"hash": cell.hash, "undefined": str(error).splitlines()[0]}
     options, search = tuned(partial(cell.experiment, rule), rule, cell, version)
-    runs = {}
-    for seed in version.seeds:
-        try:
-            runs[str(seed)] = _figures(cell, rule, options, seed)
-        except Interrupted:
-            raise
-        except TurnoutError as error:  # such as a run that diverged
-            return {"hash": cell.hash, "undefined": f"seed {seed}: {str(error).splitlines()[0]}"}
     return {
         "hash": cell.hash, "options": options, "edges": list(search.edges), "tried": search.tried,
-        "tuning_updates": search.updates, "runs": runs,
+        "tuning_updates": search.updates, "runs": {},
     }  # fmt: skip
 
 
