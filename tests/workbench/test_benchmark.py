@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from scipy import stats
 from typer.testing import CliRunner
 
 from turnout.core.checks import ConfigurationError
@@ -18,6 +19,7 @@ from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import figures_of
+from turnout.workbench.benchmark.leads import leads
 from turnout.workbench.benchmark.pictures import alike
 from turnout.workbench.benchmark.standings import RANKED, critical_difference, table_of
 
@@ -225,6 +227,40 @@ def test_standings_are_paired_corrected_and_ranked():
     assert list(table.ranks) == ["fedau", "average_participating", "mifa"]
     assert table.ranks["fedau"] == pytest.approx((1 + 1.5) / 2)
     assert table.ranked_in == ("chance", "buffer")
+
+
+def test_leads_are_means_over_cells_paired_by_seed():
+    reference = made("average_participating", (0.5, 0.6, 0.7), (0.3, 0.3, 0.3))
+    better = made("fedau", (0.6, 0.7, 0.8), (0.4, 0.41, 0.42))
+    mixed = made("mifa", (0.38, 0.52, 0.6), (0.45, 0.45, 0.45))
+    table = table_of([reference, better, mixed, made("scaffold", (0.9, 0.9, 0.9))], SMALL, "small")
+    found = leads(table, "average_participating", CELLS)
+    assert list(found) == ["fedau", "mifa"]  # scaffold lacks half of the cells
+    differences = [(0.1 + 0.1) / 2, (0.1 + 0.11) / 2, (0.1 + 0.12) / 2]
+    expected = stats.ttest_rel(differences, [0.0, 0.0, 0.0])
+    lead = found["fedau"]
+    assert lead.gap.mean == pytest.approx(0.105)
+    assert lead.p == pytest.approx(2 * expected.pvalue)  # Holm's correction for two rules
+    assert (lead.ahead, lead.cells, lead.is_better) == (2, 2, True)
+    assert found["mifa"].gap.mean == pytest.approx(0.025)
+    assert (found["mifa"].ahead, found["mifa"].cells) == (1, 2)
+    assert list(leads(table, "average_participating", CELLS[:1])) == ["scaffold", "fedau", "mifa"]
+    assert not leads(table, "average_participating", [])
+
+
+def test_seeds_that_a_row_lacks_are_computed_with_its_options(row, tmp_path, monkeypatch):
+    computed, _ = row
+    path = tmp_path / "row.json"
+    rows.save(computed, path)
+    monkeypatch.setattr(rows, "tuned", None)  # would be called by a search
+    more = rows.compute("average_participating", replace(SMALL, seeds=(0, 1, 2)), CELLS, path)
+    for name, cell in more["cells"].items():
+        assert {seed: cell["runs"][seed] for seed in ("0", "1")} == computed["cells"][name]["runs"]
+        assert cell["runs"]["2"] == rows._figures(
+            next(each for each in CELLS if each.name == name), "average_participating", cell["options"], 2
+        )
+    again = rows.compute("average_participating", SMALL, CELLS, path, tell=pytest.fail)
+    assert again == more
 
 
 def test_baselines_are_compared_and_not_ranked():

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
-from turnout.results.statistics import Measured, number
+from turnout.results.statistics import Gap, Measured, number
 from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES
+from turnout.workbench.benchmark.leads import Lead, leads
 from turnout.workbench.benchmark.pictures import absence_figure, ranks_figure
 from turnout.workbench.benchmark.standings import RANKED, Standing, Table
 
@@ -39,7 +40,7 @@ def write(tables: Sequence[Table], version: Version, path: Path) -> Path:
         titles=_titles(),
         lines=_lines(tables),
         baselines=version.baselines,
-        ranks=[(FIGURES[each.figure], _ranks(each)) for each in tables],
+        ranks=[(FIGURES[each.figure], *_ranks(each, version)) for each in tables],
         undefined=[(rule, name, why) for rule, row in table.undefined.items() for name, why in row.items()],
         edges=[
             (rule, name, ", ".join(standing.edges))
@@ -61,9 +62,32 @@ def write(tables: Sequence[Table], version: Version, path: Path) -> Path:
     return write_page(path, page)
 
 
-def _ranks(table: Table) -> list[tuple[str, str, int]]:
-    """Return the lines of the table of average ranks: rule, rank, and number of cells."""
-    return [(rule, f"{rank:.2f}", len(table.ranked_in)) for rule, rank in table.ranks.items()]
+def _ranks(table: Table, version: Version) -> tuple[list[str], list[tuple[str, str, list[tuple[str, bool]]]]]:
+    """Return the groups of cells, and lines of rule, average rank, and its lead in each group with whether it is better."""
+    groups = {f"cells with rates {_related(kind)}": kind for kind in dict.fromkeys(cell.rates for cell in table.cells)}
+    cells = [table.cells, *([cell for cell in table.cells if cell.rates == kind] for kind in groups.values())]
+    found = [leads(table, version.reference, group) for group in cells]
+    rules = [*table.ranks, *sorted({rule for each in found for rule in each} - table.ranks.keys())]
+    return ["all cells", *groups], [
+        (rule, f"{table.ranks[rule]:.2f}" if rule in table.ranks else "–", [_lead_of(each.get(rule)) for each in found])
+        for rule in rules
+    ]
+
+
+def _related(rates: str) -> str:
+    return "unrelated to data and speed" if rates == "unrelated" else f"related to {rates}"
+
+
+def _lead_of(lead: Lead | None) -> tuple[str, bool]:
+    """Return a lead with its confidence interval, the cells in which the rule is ahead, and whether it is better."""
+    if lead is None:
+        return "–", False
+    return f"{_points(lead.gap)} ({lead.ahead} of {lead.cells})", lead.is_better
+
+
+def _points(gap: Gap) -> str:
+    """Return a difference in points, with half the width of the confidence interval."""
+    return f"{100 * gap.mean:+.1f} ± {100 * (gap.margin or 0.0):.1f}"
 
 
 def _participation(table: Table) -> list[tuple[str, list[str]]]:
@@ -116,7 +140,7 @@ def _lines(tables: Sequence[Table]) -> list[tuple[str, str, str, list[tuple[str,
 def _ranked(standing: Standing, figure: str) -> list[tuple[str, bool]]:
     """Return a ranked figure, its difference from the reference, the adjusted p-value, and the rank."""
     gap, p, rank = standing.gap, standing.p, standing.rank
-    difference = "–" if gap is None else f"{100 * gap.mean:+.1f} ± {100 * (gap.margin or 0.0):.1f}"
+    difference = "–" if gap is None else _points(gap)
     shown_p = "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
     shown_rank = "–" if math.isnan(rank) else f"{rank:g}"
     shown = _shown(figure, standing.figures[figure])
@@ -135,13 +159,14 @@ def _shown(name: str, figure: Measured | None) -> str:
 def _lead(tables: Sequence[Table], version: Version) -> str:
     """Return the first sentences of the page."""
     cells, budget = len(tables[0].cells), version.tuning_budget[tables[0].cells[0].tier]
+    rules = _everyone(tables).keys() - set(version.baselines)
     found = [
         f"In {len(table.nobody)} of {cells} cells no rule is significantly better than {version.reference} by"
         f" {FIGURES[table.figure]}{_critical(table)}."
         for table in tables
     ]
     return (
-        f"{len(_everyone(tables))} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, with"
+        f"{len(rules)} rules in {cells} cells of version {version.name}, {len(version.seeds)} seeds each, with"
         f" the same tuning budget of {budget:,} client updates per cell. {' '.join(found)}"
     )
 

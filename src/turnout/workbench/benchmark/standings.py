@@ -18,6 +18,9 @@ from turnout.workbench.benchmark.rows import Row
 RANKED = ("test_accuracy", "client_accuracy")
 """The figures by which rules are ranked: of the shared model, and of the model that serves each client."""
 
+SHARE = 0.75
+"""Share of cells in which a rule must be defined to be ranked."""
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -31,6 +34,7 @@ class Standing:
         rank: rank of the mean among the rules that are defined in the cell, 1 is the best; ties share their mean rank. NaN
             for baselines.
         edges: options whose tuned value is at the edge of the searched range.
+        values: the ranked figure by seed.
     """
 
     figures: Mapping[str, Measured]
@@ -38,6 +42,7 @@ class Standing:
     p: float
     rank: float
     edges: tuple[str, ...]
+    values: Mapping[int, float]
 
     @property
     def is_better(self) -> bool:
@@ -105,7 +110,7 @@ def table_of(rows: Iterable[Row], version: Version, tier: str, figure: str = RAN
     }
     most = max((len(row) for row in standings.values()), default=0)
     # Ranks are of complete blocks. Rules for one kind of pace alone are left out of them, and then cells that others lack.
-    ranked = [rule for rule, row in standings.items() if len(row) >= 0.75 * most > 0]
+    ranked = [rule for rule, row in standings.items() if len(row) >= SHARE * most > 0]
     ranked_in = [cell.name for cell in cells if ranked and all(cell.name in standings[rule] for rule in ranked)]
     ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked}, figure)
     better = {name for row in standings.values() for name, standing in row.items() if standing.is_better}
@@ -167,7 +172,7 @@ def _in_cell(name: str, by_rule: Mapping[str, Row], version: Version, figure: st
     return {
         rule: Standing(
             _measured(cells[rule]["runs"].values()), gaps.get(rule), adjusted.get(rule, math.nan),
-            ranks.get(rule, math.nan), tuple(cells[rule]["edges"]),
+            ranks.get(rule, math.nan), tuple(cells[rule]["edges"]), values[rule],
         )
         for rule in values
     }  # fmt: skip
