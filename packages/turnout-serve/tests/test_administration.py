@@ -532,6 +532,41 @@ def enrollment_with(codes: dict[str, int | None]) -> Enrollment:
     return Enrollment(store, max_clients=5, needs_code=True, over=lambda: None, most_numbers=9)
 
 
+@pytest.mark.parametrize("kill", [False, True])
+def test_answers_that_follow_from_an_unwritten_enrollment_wait_for_it(world, monkeypatch, kill):
+    """The attack: a proxy sends an enrollment twice, others want its code, the disk is full, and the server is killed."""
+    deployed = world(RUN, max_clients=9)
+    deployed.options["enrollment"] = "codes"
+    deployed.host.store.add_codes([hashed("code")])
+    deployed.restart()
+    service = deployed.host.service
+    n = len(service.enrollment)
+    events = [
+        service.enroll("a" * 40, "code"),
+        service.enroll("a" * 40, "code"),
+        service.enroll("b" * 40, "code"),
+        service.writer.put(Event("codes", data={"withdraw": hashed("code")})),
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(store.Store, "commit", unavailable)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                service.writer.flush()
+            assert not any(event.done() for event in events)
+    if kill:
+        deployed.restart()
+        assert len(deployed.host.service.enrollment) == n
+        return
+    deployed.host.pump()
+    assert [event.result(0).status for event in events] == [201, 200, 403, 404]
+    assert [event.result(0).body.get("client") for event in events[:2]] == [n, n]
+    assert len(deployed.host.service.enrollment) == n + 1
+
+
+def unavailable(*_):
+    raise StoreUnavailable("the disk is full")
+
+
 def test_removed_client_in_a_long_poll_is_unknown(world):
     """Its token is unknown from the removal on, 401; a banned client is told so with 403."""
     deployed = world(RUN)

@@ -60,38 +60,37 @@ class Enrollment:
         """Return the answer to an enrolled client."""
         return Verdict(201 if new else 200, {"client": client, "run": self._run})
 
-    def admit(self, request: Event, codes: set[str]) -> Verdict | None:
+    def admit(self, request: Event, used: set[str]) -> Verdict | None:
         """Give a new client its number; return the answer where nothing is to be written.
 
         Args:
             request: an enrollment.
-            codes: one-time codes that earlier requests of the same group use; that of the new client is added.
+            used: tokens and one-time codes of earlier requests of the same group; those of the new client are added.
         """
         token, code = request.digest, request.data.get("code")
         assert token is not None
         if request.client is not None:  # admitted before, when the journal could not be written
-            codes.update(() if code is None else (code,))
+            used.update((token, code or token))
             return None
         if (known := self._clients.get(token)) is not None:
             ban = self._bans.get(known)
             return self.verdict(known, new=False) if ban is None else Verdict(403, {"reason": banned(ban)})
-        if (refusal := self._refusal(code, codes)) is not None:
+        if (refusal := self._refusal(code, used)) is not None:
             return refusal
         if not self.needs_code:
             request.data.pop("code", None)
-        elif code is not None:
-            codes.add(code)
+        used.update((token, code or token))
         request.client = self._clients[token] = len(self)
         return None
 
-    def _refusal(self, code: str | None, codes: set[str]) -> Verdict | None:
+    def _refusal(self, code: str | None, used: set[str]) -> Verdict | None:
         """Return the answer to a new client that is not admitted, with or without a code; None for one that is."""
         if (over := self._over()) is not None:
             return Verdict(410, {"reason": over})
         if self.places >= self.max_clients or len(self) >= self._most_numbers:
             most = min(self.max_clients, self._most_numbers)
             return Verdict(403, {"reason": f"this federation has its {most} clients"})
-        if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
+        if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in used):
             return Verdict(403, {"reason": NEEDS_CODE})
         return None
 
@@ -101,18 +100,18 @@ class Enrollment:
             self._codes[code] = entry.client
         return self.verdict(entry.sender, new=True)
 
-    def admit_change(self, request: Event, codes: set[str]) -> Verdict | None:
+    def admit_change(self, request: Event, used: set[str]) -> Verdict | None:
         """Return the answer to a change of codes where nothing is to be written.
 
         Args:
             request: codes to add or to withdraw.
-            codes: one-time codes that earlier requests of the same group use; those that are withdrawn are added.
+            used: one-time codes that earlier requests of the same group use; those that are withdrawn are added.
         """
         if "withdraw" not in request.data:
             return None
-        unused = {code for code, client in self._codes.items() if client is None and code not in codes}
+        unused = {code for code, client in self._codes.items() if client is None and code not in used}
         withdrawn = unused if request.data["withdraw"] is None else unused & {request.data["withdraw"]}
-        codes |= withdrawn
+        used |= withdrawn
         return None if withdrawn else Verdict(404, {"reason": "there is no such unused code"})
 
     def changed(self, entry: Entry) -> Verdict:

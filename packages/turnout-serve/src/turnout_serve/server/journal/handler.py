@@ -46,23 +46,25 @@ class EntryHandler:
             self._timeouts.put(Event("start", data=planned | noise.first(setting.algorithm)))
         return self._timeouts.expire()
 
-    def admit(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written; an enrollment or a change of codes may be answered at once.
+    def admit(self, event: Event, used: set[str]) -> bool:
+        """Return whether an event is to be written; an enrollment or a change of codes may be answered without.
+
+        It is answered at once, unless an event before it in the group is to be written: the answer may follow from it.
 
         Args:
             event: the next one of a group.
-            codes: one-time codes that events before it in the group use; those of the event are added.
+            used: tokens and one-time codes that events before it in the group use; those of the event are added.
         """
         if event.kind not in ("enrol", "codes"):
             return True
         admit = self._enrollment.admit if event.kind == "enrol" else self._enrollment.admit_change
         try:
-            verdict = admit(event, codes)
+            verdict = admit(event, used)
         except Exception as error:  # it fails this event alone
             log.exception("an event failed", extra={"kind": event.kind, "client": event.client})
             event.fail(error)
             return False
-        if verdict is not None:
+        if verdict is not None and not used:
             event.answer(verdict)
         return verdict is None
 

@@ -131,13 +131,14 @@ class JournalWriter:
         return True
 
     def _admitted(self, batch: list[Event]) -> list[Event]:
-        """Return the events that are to be written; all others are answered, or visits that are deferred."""
-        codes, busy, admitted = set[str](), set[int | None](), list[Event]()
+        """Return the events that are to be written; all others are answered, wait for these, or are deferred visits."""
+        used, busy, admitted, others = set[str](), set[int | None](), list[Event](), list[Event]()
         for event in batch:
             # Deferred visits are written before all others, so one must not overtake an earlier event of its client.
-            if (event.client in busy or not self._visits.defer(event)) and self.handler.admit(event, codes):
-                admitted.append(event)
+            if event.client in busy or not self._visits.defer(event):
+                (admitted if self.handler.admit(event, used) else others).append(event)
                 busy.add(event.client)
+        self._queue.put_back([event for event in others if not event.done.done()])
         return admitted
 
     def _settle(self) -> list[int]:
