@@ -41,6 +41,7 @@ from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
 from turnout_serve.server.run import reports as reading
 from turnout_serve.server.run.served_experiment import ServedExperiment
+from turnout_serve.server.store import database as databases
 from turnout_serve.server.store import files
 from turnout_serve.server.store import store as stores
 from turnout_serve.server.store.database import StoreLost, StoreUnavailable
@@ -389,6 +390,48 @@ def test_folder_mounted_read_only_and_back_loses_nothing(world, monkeypatch, und
     assert replay(deployed.setting, deployed.folder).same is True
 
 
+@pytest.mark.parametrize("at", [1, 2, 5, 9, 17])
+def test_server_waits_for_a_disk_that_does_not_answer(world, monkeypatch, undisturbed, at):
+    """Neither does it say whether the folder is still there, as a share whose machine is away: that is not its removal."""
+    deployed, stat, left = world(RUN, checkpoint_every=0.0), Path.stat, [at]
+    writer = deployed.host.service.writer
+    monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", lambda _: None)
+    monkeypatch.setattr(writer, "flush", patient(writer))
+
+    def silent(path, **options):
+        if path == deployed.folder:
+            left[0] -= 1
+            if -3 < left[0] <= 0:
+                raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", silent)
+        deployed.run()
+    assert left[0] <= -3
+    assert (writer.failure, deployed.host.driver.ledger.dropped) == (None, {})
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
+def test_disk_that_does_not_answer_in_the_middle_of_an_entry_is_waited_for(world, monkeypatch, undisturbed):
+    """The model of a step cannot be written, and the folder cannot be looked at either."""
+    deployed, disk, stat = world(RUN), Full(2), Path.stat
+    writer = deployed.host.service.writer
+    monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", lambda _: None)
+
+    def silent(path, **options):
+        if path == deployed.folder and 0 < disk.failed < 3:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "encode_file", disk.around(files.encode_file))
+        patched.setattr(Path, "stat", silent)
+        deployed.run()
+    assert (disk.failed, writer.failure) == (3, None)
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
 def test_server_waits_for_a_database_on_a_full_disk(folder):
     """Reports are accepted once SQLite can write again, each once."""
     store = Store(folder)
@@ -575,6 +618,41 @@ def test_second_machine_takes_a_run_over(world, monkeypatch, undisturbed):
     assert torch.equal(deployed.host.driver.params, undisturbed)
     deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_idle_server_notices_that_another_one_has_its_journal(folder, monkeypatch):
+    """It would tell clients of the other one that it does not know them or their tasks, and they would drop their reports."""
+    monkeypatch.setattr(databases, "_SECONDS", 0.0)
+    server = Server(RUN, folder, None, Options(port=0, min_clients=1))
+    second = Store(folder)
+    second.claim()  # on a machine that the lock of the folder does not reach
+    server.service.writer.stopping = True  # ends the thread in any case
+    server.service.writer.run()
+    assert isinstance(server.service.writer.failure, StoreLost)
+    assert "another server has taken over this journal" in str(server.service.writer.failure)
+    server.stop()
+    second.close()
+
+
+def test_idle_server_is_healthy_again_after_its_database(folder, monkeypatch):
+    """Without anything to write, and with nothing lost."""
+    monkeypatch.setattr(databases, "_SECONDS", 0.0)
+    server = Server(RUN, folder, None, Options(port=0, min_clients=1))
+    writer, look, failed = server.service.writer, databases.Claim.look, []
+
+    def away(claim):
+        if len(failed) < 3:
+            failed.append(writer.healthy)
+            raise StoreUnavailable("the database cannot be used now")
+        look(claim)
+        writer.stopping = True
+
+    monkeypatch.setattr(databases.Claim, "look", away)
+    monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", lambda _: None)
+    writer.run()
+    assert failed == [True, False, False]
+    assert (writer.failure, writer.healthy) == (None, True)
+    server.stop()
 
 
 def answer_lost(monkeypatch, at):

@@ -546,6 +546,32 @@ def test_postgresql_connections_that_die_lose_nothing(world, folder, database, m
             second.claim()
 
 
+def test_postgresql_that_is_read_only_for_a_while_loses_nothing(world, database, monkeypatch):
+    """As after a failover: connections to what has become a copy stay read-only, and new ones can write."""
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute("create database copied")
+        deployed = world(RUN, database=database.replace("/postgres", "/copied"))
+        deployed.host.store.claim()
+        deployed.round()
+        waits = []
+
+        def wait(_):
+            waits.append(deployed.host.service.writer.healthy)
+            if len(waits) == 2:
+                administrator.execute("alter database copied set default_transaction_read_only = off")
+
+        writer = deployed.host.service.writer
+        monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", wait)
+        monkeypatch.setattr(writer, "flush", patient(writer))
+        administrator.execute("alter database copied set default_transaction_read_only = on")
+        administrator.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = 'copied'")
+        deployed.run()
+        assert waits[:2] == [False, False]
+        assert (deployed.host.driver.version, writer.failure, writer.healthy) == (RUN.rounds, None, True)
+
+
 def test_invalid_database_urls_are_refused(folder):
     """What is no database says so."""
     for url, message in {

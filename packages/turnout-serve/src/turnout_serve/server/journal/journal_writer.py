@@ -48,7 +48,7 @@ class JournalWriter:
         checkpoint: function that saves a checkpoint; where that fails, the reason is in `checkpoints`.
         handler: applies entries and answers their events; to be set before `start` or `run`.
         notify: called with clients whose long polls can be answered, from any thread.
-        healthy: False since the last attempt to write the journal failed.
+        healthy: False since the last attempt to write the journal, or to look at it, failed.
         failure: the error that ended the server, or None; the next start continues from the journal.
         figures: snapshot after the last group of entries; it is replaced and never changed, so any thread may read it.
         draining: True once the server is about to stop: long polls are answered at once.
@@ -190,7 +190,7 @@ class JournalWriter:
             try:
                 pause = self.handler.tick()
                 busy = self.flush()
-                self._failures = 0
+                self._failures, self.healthy = 0, True
             except StoreUnavailable as error:
                 try:
                     self.wait(error)

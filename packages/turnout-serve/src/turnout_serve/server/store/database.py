@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -62,9 +63,12 @@ class StoreLost(CheckpointError):
     """The server has lost its journal: the folder was removed, or another server has taken it over."""
 
 
-GONE = (exc.OperationalError, exc.InterfaceError)  # locked, full, restarted, or a connection that was closed
+# Locked, full, restarted, a connection that was closed, or a database that has become the read-only copy of another one.
+GONE = (exc.OperationalError, exc.InterfaceError, exc.InternalError)
 
 _CLAIM = "claim"  # the fact that counts how often the journal was claimed
+_SECONDS = 1.0  # between two looks at it
+_TAKEN_OVER = "another server has taken over this journal: stop one of the two"
 _LOCK = sa.text("SELECT pg_try_advisory_lock(7283)")
 
 
@@ -80,6 +84,7 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         with engine.begin() as connection:
             yield connection
     except GONE as error:
+        engine.dispose()  # new connections may lead to a database that can be written
         raise StoreUnavailable(f"the database cannot be used now: {first_line(error)}") from error
     except exc.DatabaseError as error:
         if type(error) is not exc.DatabaseError:  # that of damaged pages; errors of statements have subclasses of it
@@ -135,7 +140,8 @@ class Claim:
 
     An advisory lock of PostgreSQL, or the lock of the folder, refuses a second server at its start. A lock can be lost while
     a server runs (the database restarts, a shared disk has no locks). So claims are also numbered, as fencing tokens, and
-    each commit verifies the number in its own transaction.
+    each commit verifies the number in its own transaction. A server that commits nothing looks at it every second, or it
+    would answer clients as if it still had the journal.
 
     Args:
         engine: engine of the database.
@@ -147,6 +153,7 @@ class Claim:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._connection: sa.Connection | None = None
+        self._verified = time.monotonic()
         if not self.hold():
             raise CheckpointError("another server is at work on this database: stop it first, or give another one")
         with transaction(engine) as connection:
@@ -166,11 +173,27 @@ class Claim:
         """
         is_current = (FACTS.c.name == _CLAIM) & (FACTS.c.value == self._number)
         if not connection.execute(FACTS.update().where(is_current).values(value=FACTS.c.value)).rowcount:
-            raise StoreLost("another server has taken over this journal: stop one of the two")
+            raise StoreLost(_TAKEN_OVER)
+        self._verified = time.monotonic()
+
+    def look(self) -> None:
+        """Raise if another server has claimed the journal since; do nothing within a second of the last look.
+
+        Raises:
+            StoreLost: if another server has the journal.
+            StoreUnavailable: if the database cannot be reached now.
+        """
+        if time.monotonic() - self._verified < _SECONDS:
+            return
+        claims = rows(self._engine, sa.select(FACTS.c.value).where(FACTS.c.name == _CLAIM))
+        if [row.value for row in claims] != [self._number]:
+            raise StoreLost(_TAKEN_OVER)
+        self._verified = time.monotonic()
 
     def close(self) -> None:
         """Release the lock."""
         if self._connection is not None:
+            self._connection.detach()  # its pool may be gone by now, and would leave it open
             self._connection.close()
 
     def hold(self) -> bool:

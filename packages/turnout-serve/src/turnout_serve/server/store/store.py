@@ -7,6 +7,7 @@ its reports are synced side by side, and the entries are committed in one transa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,16 +76,17 @@ class Store:
         self._claim = Claim(self.engine)
 
     def check(self) -> None:
-        """Verify that the folder, and the journal in it, are still those that were opened.
+        """Verify that the folder, and the journal in it, are still those that were opened, and those of this server.
 
         Raises:
-            StoreLost: if one of them was removed or replaced.
+            StoreLost: if one of them was removed or replaced, or another server has claimed the journal.
+            StoreUnavailable: if that cannot be found out now.
         """
         for path, inode in self._inodes.items():
             if _inode(path) != inode:
-                raise StoreLost(
-                    f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
-                )
+                raise StoreLost(f"{path} was removed or replaced while the server ran: restore it from a copy")
+        if self._claim is not None:
+            self._claim.look()
 
     def close(self) -> None:
         """Close files and connections."""
@@ -208,16 +210,23 @@ class Store:
                 write()
                 return
             except (OSError, CheckpointError) as error:
-                self.check()
+                with suppress(StoreUnavailable):
+                    self.check()
                 self.wait(error)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file or folder; None where there is none."""
+    """Return the device and inode of a file or folder; None where there is none.
+
+    Raises:
+        StoreUnavailable: if the disk does not say.
+    """
     try:
         stat = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
     return stat.st_dev, stat.st_ino
 
 
