@@ -81,8 +81,8 @@ def test_final_figures_are_means_over_the_window():
 
 
 def test_best_value_is_marked_and_larger_pools_are_better():
-    others = [run("fedavg", seed, pool=2, appeal_test=0.04) for seed in range(3)]
-    rows = comparison([run(), run(seed=1), run(seed=2), *others])
+    others = [run("fedavg", seed, pool=2, appeal_test=0.04) for seed in range(6)]
+    rows = comparison([*(run(seed=seed) for seed in range(6)), *others])
     (keys, lines), *_ = appeal_cells(rows).values()
     best = [{key: best for key, (_, best) in zip(keys, line, strict=True)} for line in lines]
     assert best[0]["appeal_test"]

@@ -31,14 +31,21 @@ def test_only_common_seeds_are_compared():
     assert gap({0: 0.5, 1: 0.6}, {1: 0.6, 2: 0.7}) is None
 
 
-def test_equal_differences_of_two_seeds_have_no_p_value():
-    """As of accuracies on few examples, which are often equal."""
-    two = gap({0: 0.6, 1: 0.7}, {0: 0.5, 1: 0.6})
-    assert two is not None
-    assert (round(two.mean, 12), math.isnan(two.p)) == (0.1, True)
-    three = gap({0: 0.6, 1: 0.7, 2: 0.8}, {0: 0.5, 1: 0.6, 2: 0.7})
-    assert three is not None
-    assert three.p < 1e-9
+@pytest.mark.parametrize("number", [2, 3, 5, 8])
+def test_equal_differences_have_the_p_value_of_a_sign_test(number):
+    """Accuracies on few examples are often equal, so that a standard deviation of zero is no certainty."""
+    found = gap({seed: 0.6 + seed / 20 for seed in range(number)}, {seed: 0.5 + seed / 20 for seed in range(number)})
+    assert found is not None
+    assert found.p == pytest.approx(stats.binomtest(number, number).pvalue)
+    assert (round(found.mean, 12), found.margin, found.points) == (0.1, None, "+10.0")
+
+
+def test_equal_differences_of_three_seeds_are_no_lead():
+    records = [
+        record(name, s, test_accuracy=0.5 + lead + s / 10) for name, lead in (("a", 0.0), ("b", 0.1)) for s in range(3)
+    ]
+    assert "| b | 70.0 ± 10.0 | +10.0 (p 0.25) |" in markdown(comparison(records))
+    assert "| b | 70.0 [45.2, 94.8] | +10.0 (p 0.25) |" in markdown(comparison(records), interval=True)
 
 
 def test_differences_of_rounding_are_none():
@@ -47,7 +54,7 @@ def test_differences_of_rounding_are_none():
     assert (found.mean, math.isnan(found.p)) == (0.0, True)
     diverged = gap({0: math.inf, 1: 1.0}, {0: 1.0, 1: 2.0})
     assert diverged is not None
-    assert diverged.mean == math.inf
+    assert (diverged.mean, math.isnan(diverged.p)) == (math.inf, True)
 
 
 def record(algorithm, seed, **values):

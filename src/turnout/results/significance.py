@@ -16,7 +16,7 @@ LEVEL = 0.05
 """The level of tests: a difference is significant if its adjusted p-value is below."""
 
 FEWEST = 3
-"""The least number of seeds of a test. The differences of two seeds are easily equal, with p = 0."""
+"""The least number of seeds of a test."""
 
 
 def better(key: str, rows: Sequence[Row]) -> frozenset[str]:
@@ -24,8 +24,9 @@ def better(key: str, rows: Sequence[Row]) -> frozenset[str]:
 
     In a column of differences from the first algorithm, these are the algorithms that are better than the first one. In other
     columns it is the algorithm that is better than every other one, if there is one. Differences are tested by paired t-tests
-    over at least `FEWEST` common seeds, with the p-values of a column adjusted by Holm's method. Costs of
-    reaching a target may be infinite, so that the quartiles of the best algorithm have to be below those of every other one.
+    over at least `FEWEST` common seeds, by sign tests if all differences are equal, with the p-values of a column adjusted by
+    Holm's method. Costs of reaching a target may be infinite, so that the quartiles of the best algorithm have to be below
+    those of every other one.
     """
     if key.startswith(GAP):
         return _better_than_first(key, rows)

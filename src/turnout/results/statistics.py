@@ -46,18 +46,29 @@ _ROUNDING = 1e-14
 class Gap(Measured):
     """The mean difference from another algorithm over paired seeds.
 
+    Its margin is None if all differences are equal, because no spread is known then.
+
     Attributes:
-        p: p-value of a two-sided paired t-test; NaN if all differences are zero or one is NaN, or if there are two, which are
-            equal.
+        p: p-value of a two-sided paired t-test, or of a sign test if all differences are equal; NaN if they are zero or one
+            is NaN.
         num: number of pairs.
     """
 
     p: float = math.nan
     num: int = 0
 
+    @property
+    def points(self) -> str:
+        """The difference in hundredths with its margin, ``+1.2 ± 0.4``."""
+        return f"{100 * self.mean:+.1f}" + ("" if self.margin is None else f" ± {100 * self.margin:.1f}")
+
 
 def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | None:
     """Compare figures with a reference by a paired t-test: ``t = sqrt(n) mean(d) / std(d)``, n - 1 degrees of freedom.
+
+    If all differences are equal and not zero, their standard deviation of zero says nothing about other seeds: accuracies are
+    multiples of one over the number of examples, so that few seeds easily have equal differences. The p-value is that of the
+    exact sign test, ``2^(1 - n)``, 0.25 for three seeds and below 0.05 for six or more.
 
     None with fewer than two common seeds.
 
@@ -73,10 +84,9 @@ def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | No
         differences = mine - [reference[seed] for seed in seeds]
         differences[np.abs(differences) < _ROUNDING * np.abs(mine)] = 0.0
         mean, std = float(differences.mean()), float(differences.std(ddof=1))
-    are_equal = std <= _ROUNDING * abs(mean)
-    if not math.isfinite(mean) or (are_equal and (not mean or len(seeds) < 3)):
-        return Gap(mean, std, margin(std, len(seeds)), math.nan, len(seeds))
-    t = abs(mean) / std * math.sqrt(len(seeds)) if std else math.inf
+    if not std > _ROUNDING * abs(mean):  # or one is NaN
+        return Gap(mean, std, None, 2.0 ** (1 - len(seeds)) if mean and math.isfinite(mean) else math.nan, len(seeds))
+    t = abs(mean) / std * math.sqrt(len(seeds))
     return Gap(mean, std, margin(std, len(seeds)), p_value(t, len(seeds) - 1), len(seeds))
 
 

@@ -28,7 +28,7 @@ def test_table_has_our_figures_beside_those_of_the_paper(outcome):
         lines[1]
         == "panel algorithm rounds, paper rounds, ours test accuracy (%), paper test accuracy (%), ours reached by"
     )
-    assert "easy data, 50 % fast 2 2 (2 to 2) 80 ± 1 80.0 (80.0 to 80.0) 4/4" in lines
+    assert "easy data, 50 % fast 2 2 (1.50 to 2) 80 ± 1 80.0 (80.0 to 80.0) 4/4" in lines
     assert "slow 1,000 3 (3 to 3) – 50.0 (45.0 to 50.0) 3/4" in lines
     assert "hard data, 90 % fast – not reached – 50.0 (50.0 to 50.0) 0/2" in lines
 
@@ -36,7 +36,7 @@ def test_table_has_our_figures_beside_those_of_the_paper(outcome):
 def test_every_claim_has_a_finding_for_every_panel_or_one_between_them(outcome):
     found = [(f.claim, f.panels, f.verdict, f.reason) for f in outcome.findings()]
     assert found == [
-        ("Fast is faster", ("easy data",), "holds", "true of 4 of 4 seeds, margin +1 ± 0"),
+        ("Fast is faster", ("easy data",), "holds", "true of 4 of 4 seeds, margin +1.25 ± 0.796"),
         ("Fast is faster", ("hard data",), "undecided", "true of 0 of 2 seeds, 2 unknown, at least 3 are needed"),
         (
             "Hard data make more of a difference",
@@ -46,7 +46,7 @@ def test_every_claim_has_a_finding_for_every_panel_or_one_between_them(outcome):
         ),
     ]
     lines = text_of(rich_findings(outcome.findings()))
-    assert "Fast is faster easy data holds true of 4 of 4 seeds, margin +1 ± 0 < 0.001" in lines
+    assert "Fast is faster easy data holds true of 4 of 4 seeds, margin +1.25 ± 0.796 0.015" in lines
 
 
 def test_panels_without_runs_leave_claims_unknown(outcome):
@@ -176,8 +176,8 @@ def test_files_contain_figures_findings_and_runs(outcome):
         "claim": "Fast is faster",
         "panels": ["easy data"],
         "verdict": "holds",
-        "reason": "true of 4 of 4 seeds, margin +1 ± 0",
-        "p": 0.0,
+        "reason": "true of 4 of 4 seeds, margin +1.25 ± 0.796",
+        "p": 0.0154,
     }
     hard = next(each for each in plain["figures"] if each["panel"] == "hard")
     assert hard["measures"][0] == {

@@ -38,7 +38,7 @@ order = ["one", "two"]
 """
 FUNCTION = """
 def numbers(seed):
-    return {"small": {"square": {"one": 1 + seed, "two": 4 + seed}, "error": {"one": 0.1, "two": 0.3 + 0.01 * seed}}}
+    return {"small": {"square": {"one": 1 + seed, "two": 4 + 2 * seed}, "error": {"one": 0.1, "two": 0.3 + 0.01 * seed}}}
 """
 
 
@@ -76,7 +76,7 @@ def test_computed_figures_are_printed_and_written(tmp_path):
     assert "2 (1.50 to 2.50)" in done.output or "2 (1 to 3)" in done.output
     plain = json.loads((tmp_path / "out" / "findings.json").read_text(encoding="utf-8"))
     assert [finding["verdict"] for finding in plain["findings"]] == ["holds", "holds"]
-    assert plain["values"]["small"]["square"]["two"] == {"0": 4.0, "1": 5.0, "2": 6.0}
+    assert plain["values"]["small"]["square"]["two"] == {"0": 4.0, "1": 6.0, "2": 8.0}
     assert (tmp_path / "out" / "results.csv").exists()
 
 

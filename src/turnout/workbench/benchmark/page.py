@@ -10,7 +10,7 @@ from pathlib import Path
 
 from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
-from turnout.results.statistics import Gap, Measured, number
+from turnout.results.statistics import Measured, number
 from turnout.workbench.advise.participation import Participation
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES
@@ -82,12 +82,7 @@ def _lead_of(lead: Lead | None) -> tuple[str, bool]:
     """Return a lead with its confidence interval, the cells in which the rule is ahead, and whether it is better."""
     if lead is None:
         return "–", False
-    return f"{_points(lead.gap)} ({lead.ahead} of {lead.cells})", lead.is_better
-
-
-def _points(gap: Gap) -> str:
-    """Return a difference in points, with half the width of the confidence interval."""
-    return f"{100 * gap.mean:+.1f} ± {100 * (gap.margin or 0.0):.1f}"
+    return f"{lead.gap.points} ({lead.ahead} of {lead.cells})", lead.is_better
 
 
 def _participation(table: Table) -> list[tuple[str, list[str]]]:
@@ -140,7 +135,7 @@ def _lines(tables: Sequence[Table]) -> list[tuple[str, str, str, list[tuple[str,
 def _ranked(standing: Standing, figure: str) -> list[tuple[str, bool]]:
     """Return a ranked figure, its difference from the reference, the adjusted p-value, and the rank."""
     gap, p, rank = standing.gap, standing.p, standing.rank
-    difference = "–" if gap is None else _points(gap)
+    difference = "–" if gap is None else gap.points
     shown_p = "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
     shown_rank = "–" if math.isnan(rank) else f"{rank:g}"
     shown = _shown(figure, standing.figures[figure])

@@ -69,8 +69,7 @@ def advise(options: AdviseOptions) -> None:
         return
     table = table_of(rows, version, "small")
     for cell, distance in cells:
-        better = [f"{rule} {100 * each.gap.mean:+.1f} ± {100 * (each.gap.margin or 0.0):.1f}"
-                  for rule, each in standing(table, cell) if each.gap][:3]  # fmt: skip
+        better = [f"{rule} {each.gap.points}" for rule, each in standing(table, cell) if each.gap][:3]
         led = (
             f"better than the plain mean by points of test accuracy: {', '.join(better)}"
             if better
@@ -131,8 +130,7 @@ def _recommend(premise: str, trials: list[Trial]) -> None:
 
     typer.echo(f"{premise}:")
     for trial in trials:
-        margin = 100 * (trial.gap.margin or 0.0)
-        typer.echo(f"  {trial.rule}: {100 * trial.gap.mean:+.1f} ± {margin:.1f} points (p {trial.p:.2g})")
+        typer.echo(f"  {trial.rule}: {trial.gap.points} points (p {trial.p:.2g})")
     if best := next((trial for trial in trials if trial.is_better), None):
         values = " ".join(f"{name}={value:g}" for name, value in best.options.items())
         typer.echo(f"  recommended: {best.rule} {values}")

@@ -232,12 +232,11 @@ def verdict(truths: Sequence[bool | None], test: Test | None, p: float, scale: f
         return UNDECIDED, f"{count}, at least {FEWEST} are needed"
     if test is None:
         return UNDECIDED, f"{count}, without a difference"
-    margin = f"{count}, one side never arrived"
-    if math.isfinite(test.gap.mean):
-        margin = f"{count}, margin {_signed(scale * test.gap.mean)} ± {number(scale * (test.gap.margin or 0.0))}"
-    if not p < LEVEL:
-        return UNDECIDED, margin
-    return (HOLDS if test.is_true else DOES_NOT_HOLD), margin
+    spread = "" if test.gap.margin is None else f" ± {number(scale * test.gap.margin)}"
+    is_finite = math.isfinite(test.gap.mean)
+    margin = f"margin {_signed(scale * test.gap.mean)}{spread}" if is_finite else "one side never arrived"
+    verdict = (HOLDS if test.is_true else DOES_NOT_HOLD) if p < LEVEL else UNDECIDED
+    return verdict, f"{count}, {margin}"
 
 
 def rounded(p: float | None) -> float | None:
