@@ -492,15 +492,39 @@ def test_removed_folder_ends_the_server(folder, what, monkeypatch):
     assert (folder / "run").exists() == (what == "journal")
 
 
-@pytest.mark.parametrize("name", ["address.txt", "certificate.pem"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "address.txt", "certificate.pem", "admin.token", "codes.txt", "checkpoint.safetensors", "SHA256SUMS",
+        "rounds.parquet", "journal.sqlite", "models/next.part", "exports/3.part", "queries/00000000.json", "incoming/other",
+    ],
+)  # fmt: skip
 def test_folder_in_place_of_a_file_ends_the_start(folder, name):
-    """At once: a file that cannot be written was tried again and again, before anybody was told of it."""
+    """At once: a file that cannot be written was tried again and again, or first at the end of a run."""
     (folder / "run" / name).mkdir(parents=True)
     needed = rf"{name} is a folder, needed a file: move it away, or give another --folder"
     with pytest.raises(CheckpointError, match=needed):
         Server(RUN, folder / "run", None, Options(port=0, min_clients=1))
     with pytest.raises(CheckpointError, match=needed):
         first_shape(folder / "run", Options(port=0), {}, lambda shape: shape)
+
+
+@pytest.mark.parametrize(
+    "name", ["models", "reports", "incoming", "exports", "anchors", "queries", "evaluations", ".parts"]
+)
+def test_file_in_place_of_a_folder_ends_the_start(folder, name):
+    (folder / name).write_text("")
+    with pytest.raises(
+        CheckpointError, match=rf"{name} is a file, needed a folder: move it away, or give another --folder"
+    ):
+        Server(RUN, folder, None, Options(port=0, min_clients=1))
+
+
+def test_other_folders_in_that_of_a_run_are_left_alone(folder):
+    (folder / "notes.2024").mkdir()
+    (folder / "plots").mkdir()
+    (folder / "plots" / "loss.json").mkdir()
+    Server(RUN, folder, None, Options(port=0, min_clients=1)).stop()
 
 
 def test_address_that_cannot_be_written_ends_the_start(folder, monkeypatch):

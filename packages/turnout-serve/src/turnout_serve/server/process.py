@@ -34,7 +34,7 @@ from turnout_serve.server.run.training import secure, training
 from turnout_serve.server.service import Service
 from turnout_serve.server.store.database import StoreLost
 from turnout_serve.server.store.store import Store
-from turnout_serve.wire.administrator import ADDRESS_FILE, CERTIFICATE_FILE, CODES_FILE, server_token
+from turnout_serve.wire.administrator import CODES_FILE, server_token
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.format import PROTOCOL, plain
 from turnout_serve.wire.surveys import manifest_of
@@ -205,15 +205,12 @@ def make(folder: Path) -> None:
     """Create the folder of a run, readable for its owner only.
 
     Raises:
-        CheckpointError: if it cannot be created, or has a folder in place of a file.
+        CheckpointError: if it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be used: {error}. Give another --folder") from None
-    for path in (folder / ADDRESS_FILE, folder / CERTIFICATE_FILE):  # which are only written once the server listens
-        if path.is_dir():
-            raise CheckpointError(f"{path} is a folder, needed a file: move it away, or give another --folder")
 
 
 def new_codes(store: Store, options: Options) -> list[str]:

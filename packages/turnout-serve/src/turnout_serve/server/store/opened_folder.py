@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import urllib.parse
 from pathlib import Path
 
 from turnout.core.checks import CheckpointError
 from turnout.record import contents
 from turnout_serve.wire.administrator import JOURNAL_FILE
+
+_FOLDERS = {"anchors", "evaluations", "exports", "incoming", "models", "queries", "reports", ".parts"}
+_FILE = re.compile(r"SHA256SUMS|.*\.(journal|json|jsonl|parquet|part|pem|safetensors|sqlite|token|txt)")
 
 
 def opened_folder(folder: Path, *, read_only: bool) -> str:
@@ -19,22 +23,31 @@ def opened_folder(folder: Path, *, read_only: bool) -> str:
         read_only: True where nothing in it is changed.
 
     Raises:
-        CheckpointError: if it contains a link to another folder, or something else in place of the database.
+        CheckpointError: if it contains a link to another folder, a folder in place of a file, or a file in place of a folder.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not read_only:
-        _check_links(folder)
+        _check_entries(folder)
     contents.check_regular(folder / JOURNAL_FILE)
     return _sqlite_url(folder / JOURNAL_FILE, read_only)
 
 
-def _check_links(folder: Path) -> None:
-    """Refuse links to other folders in a folder that somebody else may have made: files there would be deleted."""
-    for path in folder.iterdir():
-        if path.is_symlink() and path.is_dir():
+def _check_entries(folder: Path) -> None:
+    """Refuse links to other folders, in a folder that somebody else may have made: files there would be deleted.
+
+    And refuse folders in place of files, and files in place of folders, which a server could not write, now or later.
+    """
+    inner = [path for name in _FOLDERS - {"reports"} if (folder / name).is_dir() for path in (folder / name).iterdir()]
+    for path in (*folder.iterdir(), *inner):
+        is_folder, is_of_files = path.is_dir(), path.parent.name in ("exports", "incoming")
+        if path.is_symlink() and is_folder:
             raise CheckpointError(
                 f"{path} is a link, and a server deletes the files there that it does not need: put the folder in its place"
             )
+        if is_folder and (is_of_files or _FILE.fullmatch(path.name)):
+            raise CheckpointError(f"{path} is a folder, needed a file: move it away, or give another --folder")
+        if not is_folder and path.parent == folder and path.name in _FOLDERS:
+            raise CheckpointError(f"{path} is a file, needed a folder: move it away, or give another --folder")
 
 
 def _sqlite_url(path: Path, read_only: bool) -> str:
