@@ -71,7 +71,7 @@ def test_invalid_clients_are_refused(groups, message):
         ({"compute": 3}, r"compute: got 3, needed a distribution of delays\. Write delay\.Constant\(3\)"),
         ({"upload": Exponential}, r"upload: got .*Exponential.*Write delay\.Uniform\(1, 2\)"),
         ({"upload_bandwidth": 0}, r"upload_bandwidth: got 0, needed a finite number > 0"),
-        ({"clients": ()}, r"clients: got \(\), needed client numbers, or None to go by share"),
+        ({"clients": ()}, r"clients: got \(\), needed names or numbers, or None to go by share"),
         ({"clients": (-1,)}, r"clients: got -1, needed a whole number >= 0\. Client numbers start at 0"),
     ],
 )

@@ -71,12 +71,14 @@ def test_damaged_cells_are_refused(rows, message, tmp_path: Path):
 
 
 def test_damaged_client_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"profile 'a': got 'x;y' as 'clients', needed numbers such as 3;7;8"):
-        device_profiles({"a": {"seconds_per_step": 1, "clients": "x;y"}})
-    with pytest.raises(ValueError, match=r"got -3 as 'clients', needed a whole number >= 0"):
-        device_profiles({"a": {"seconds_per_step": 1, "clients": "-3"}})
-    with pytest.raises(ValueError, match=r"got 3.7 as 'clients', needed a whole number >= 0"):  # not client 3
+    for text in ("x;y", "-3"):  # names, which these data do not have
+        groups = device_profiles({"a": {"seconds_per_step": 1, "clients": text}})
+        with pytest.raises(ValueError, match=rf"groups: it names the clients '{text[:2].strip(';')}'"):
+            Speed(groups=groups).bind(4)
+    with pytest.raises(ValueError, match=r"profile 'a', row 1: got 3.7 as 'client', needed a whole number >= 0"):
         device_profiles({"a": {"seconds_per_step": 1, "clients": 3.7}})
+    with pytest.raises(ValueError, match=r"row 1: got 'x' as 'client', needed a whole number >= 0.*in all"):
+        device_profiles({"a": {"seconds_per_step": 1, "clients": ["x", 3]}})
     assert device_profiles({"a": {"seconds_per_step": 1, "clients": 3.0}})[0].clients == (3,)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from turnout.core.checks import ConfigurationError, count
 from turnout.core.earlier_names import takes_earlier_names
@@ -71,6 +71,15 @@ class Population(ExplainsArguments):
                     f"{name} is about a clock, and without a speed there is none: write speed=... too"
                 )
         one_round_length(self.availability, self.seconds_per_round)
+
+    def of_clients(self, names: Sequence[str] | None) -> Population:
+        """Return the population with numbers in place of names of clients in its tables.
+
+        Raises:
+            DataError: if a table names other clients.
+        """
+        pieces = {name: getattr(self, name) for name in ("availability", "speed", "requirement")}
+        return replace(self, **{name: piece.of_clients(names) for name, piece in pieces.items() if piece is not None})
 
     @property
     def round_seconds(self) -> float | None:

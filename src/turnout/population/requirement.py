@@ -14,6 +14,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, DataError, is_finite, refuse
 from turnout.core.ranges import Count, Positive
 from turnout.core.registry import Family, Registered
+from turnout.population.client_column import by_number, clients, numbered
 from turnout.population.table import check_path, numbers, read_table
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Requirement(Registered, ABC):
     """Base class of requirements; `bind` computes a number for each client of a run."""
 
     family = Family("requirement", "requirements", ("turnout.population.requirement",))
+
+    def of_clients(self, names: Sequence[str] | None) -> Requirement:
+        """Return the requirement for clients with these names; only tables that name clients differ from themselves.
+
+        Raises:
+            DataError: if a table names other clients.
+        """
+        return self
 
     @abstractmethod
     def solo(self, local: Local) -> Local | None:
@@ -129,9 +138,10 @@ class GivenRequirement(Requirement, name="given"):
     """Every client has a fixed requirement, the same on its training and on its test examples.
 
     Args:
-        table: path of a CSV or Parquet file with the columns client and requirement, or a number for each client.
+        table: path of a CSV or Parquet file with the columns client and requirement, or a number for each client. Clients
+            are the names of the data's clients, or numbers from 0 on.
         measure: ``"loss"`` or ``"accuracy"``.
-        unseen: the same for the clients that never train; None for no requirements.
+        unseen: the same for the clients that never train, which have numbers; None for no requirements.
 
     Raises:
         ConfigurationError: if the number of requirements is not that of clients, a loss is negative, or an accuracy is
@@ -169,6 +179,15 @@ class GivenRequirement(Requirement, name="given"):
                     f"requirement of client {client}", given=value, needed=f"{needed}, for it is of the {self.measure}"
                 )
 
+    def of_clients(self, names: Sequence[str] | None) -> GivenRequirement:
+        """Return the requirement with a number for each client in place of a table that names clients."""
+        if not isinstance(self.table, str):
+            return self
+        client, values = _rows(self.table)
+        if (number := numbered(client, names, f"requirements {self.table}")) is None:
+            return self
+        return replace(self, table=_by_client(self.table, number[number >= 0], values[number >= 0], len(names or ())))
+
     def solo(self, local: Local) -> None:
         """Return None: no local models are needed."""
 
@@ -177,7 +196,7 @@ class GivenRequirement(Requirement, name="given"):
         table = self.unseen if unseen else self.table
         if table is None:
             return None
-        values = _read(table, num_clients) if isinstance(table, str) else table
+        values = _by_client(table, *_rows(table), num_clients) if isinstance(table, str) else table
         self._check(values)
         if len(values) != num_clients:
             which = "unseen clients" if unseen else "clients"
@@ -186,16 +205,21 @@ class GivenRequirement(Requirement, name="given"):
         return BoundRequirement(self.measure, required, required)
 
 
-def _read(path: str, num_clients: int) -> list[float]:
-    """Read the requirements in a file, ordered by client."""
-    columns = read_table(path, "requirements", ("client", "requirement"))
-    clients = numbers(columns["client"], "client", f"requirements {path}", whole=True)
-    values = numbers(columns["requirement"], "requirement", f"requirements {path}")
-    known, rows = np.unique(np.concatenate([clients, np.arange(num_clients)]), return_counts=True)
+def _rows(path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Read the clients and requirements of the rows of a file."""
+    what = f"requirements {path}"
+    columns = read_table(path, "requirements", ("client", "requirement"), texts=("client",))
+    return clients(columns["client"], what), numbers(columns["requirement"], "requirement", what)
+
+
+def _by_client(path: str, client: np.ndarray, values: np.ndarray, num_clients: int) -> list[float]:
+    """Return the requirements of a file, ordered by client, of which each has one row."""
+    numbers = np.concatenate([by_number(client, f"requirements {path}"), np.arange(num_clients)])
+    known, rows = np.unique(numbers, return_counts=True)
     rows[known < num_clients] -= 1  # the one that `arange` adds for each client
     if len(wrong := np.flatnonzero(rows != (known < num_clients))):
         raise DataError(
             f"requirements {path}: client {known[wrong[0]]} has {rows[wrong[0]]} rows; needed one for each of the clients 0 "
             f"to {num_clients - 1}, and no others"
         )
-    return values[np.argsort(clients)].tolist()
+    return values[np.argsort(client)].tolist()

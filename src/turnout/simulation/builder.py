@@ -55,10 +55,11 @@ class Builder:
 
     def population(self) -> tuple[BoundAvailability, BoundSpeed | None, BoundAttack | None]:
         """Return the availability, the speed and the attack of the clients."""
-        data, population, seed = self.experiment.data, self.experiment.population, self.experiment.seed
+        data, seed = self.experiment.data, self.experiment.seed
+        population = self.experiment.population.of_clients(data.client_names)
         n, labels = data.num_clients, data.label_counts() if data.has_labels else None
         return (
-            population.availability.of_clients(data.client_names).bind(n, labels, seed),
+            population.availability.bind(n, labels, seed),
             None if population.speed is None else population.speed.bind(n, seed),
             None if population.behavior is None else population.behavior.bind(n, seed),
         )

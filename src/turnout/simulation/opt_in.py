@@ -56,7 +56,7 @@ class OptIn:
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
         if _needs_requirements(experiment):
-            requirement = population.requirement or WarmUp()
+            requirement = (population.requirement or WarmUp()).of_clients(data.client_names)
             self._requirements = Requirements(requirement, algorithm.local, self._group, self._present, workspace)
         if population.opting is not None:
             if population.opting.split == "test" and data.client_test is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
+from turnout.population.client_column import clients, numbered
 from turnout.population.table import cells, numbers, read_table
 
 
@@ -87,13 +88,17 @@ def truncated(adapters: tuple[Adapter, ...], rows: torch.Tensor, ranks: torch.Te
     return result
 
 
-def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] | None = None) -> tuple[int, ...]:
-    r"""Read the rank of each client from a table with the columns ``client`` and `column`; clients are numbered from 0.
+def ranks_from_table(
+    path: str, column: str = "rank", ranks: Mapping[str, int] | None = None, names: Sequence[str] | None = None
+) -> tuple[int, ...]:
+    r"""Read the rank of each client from a table with the columns ``client`` and `column`.
 
     Args:
         path: path of a CSV or Parquet file.
         column: name of the column with the rank, or with the kind of a client's device.
         ranks: rank of each kind; None if the column holds ranks.
+        names: names of the clients of the data, ``data.client_names``, if the table names them; None if it numbers them
+            from 0 on.
 
     Raises:
         DataError: if the file cannot be read, if clients are not 0 to N - 1, each once, or if a kind has no rank.
@@ -106,10 +111,13 @@ def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] |
         (2, 8)
     """
     what = f"ranks {path}"
-    columns = read_table(path, "ranks", ("client", column), None)
-    clients = numbers(columns["client"], "client", what, whole=True).astype(np.int64)
-    order = np.argsort(clients, kind="stable")
-    if not len(order) or (clients[order] != np.arange(len(order))).any():
+    columns = read_table(path, "ranks", ("client", column), None, ("client",))
+    client = clients(columns["client"], what)
+    if names is None and client.dtype.kind == "U":
+        raise DataError(f"{what}: it names its clients: write ranks_from_table(path, names=data.client_names)")
+    number = client if (number := numbered(client, names, what)) is None else number
+    order = np.argsort(number, kind="stable")[np.count_nonzero(number < 0) :]
+    if not len(order) or number[order].tolist() != list(range(len(order if names is None else names))):
         raise DataError(f"{what}: needed one row for each client, numbered from 0 to N - 1")
     values = columns[column]
     if ranks is not None:

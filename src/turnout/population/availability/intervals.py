@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import DataError
-from turnout.data.client_ids import canonical
 from turnout.population.availability.base import BoundAvailability
-from turnout.population.availability.times import are_plain, clients, has_zone, moments
+from turnout.population.availability.times import are_plain, has_zone, moments
+from turnout.population.client_column import clients, numbered
 from turnout.population.table import Column, as_table, columns_of, read_table
-
-LOG = logging.getLogger(__name__)
 
 COLUMNS = ("client", "from", "to")
 
@@ -87,7 +84,7 @@ def _read_columns(columns: Mapping[str, Column], what: str) -> Intervals:
 
 
 def with_numbers(table: Table, names: Sequence[str] | None, what: str, optional: tuple[str, ...] | None = ()) -> Table:
-    """Return a table with numbers from 0 in place of names of clients; rows of names that do not train are left out.
+    """Return a table with numbers from 0 in place of names of clients; see `numbered`.
 
     Args:
         table: the table.
@@ -99,61 +96,10 @@ def with_numbers(table: Table, names: Sequence[str] | None, what: str, optional:
         DataError: if none of the names is a client of the data, with names of both.
     """
     client, start, end = read_intervals(table, what, optional)
-    if client.dtype.kind != "U" and not _are_names(client, names or (), what):
+    if (number := numbered(client, names, what)) is None:
         return table
-    client = client.astype(str)
-    known = {canonical(name): number for number, name in enumerate(names or ())}
-    numbered = np.array([known.get(name, -1) for name in client.tolist()])
-    known_rows = numbered >= 0
-    if not known_rows.any():
-        there, here = _listed(np.unique(client).tolist()), "numbers only" if names is None else _listed(names)
-        raise DataError(
-            f"{what}: it names the clients {there}, and those of the data are {here}: write the same names, or numbers from "
-            "0 on"
-        )
-    if not known_rows.all():
-        others = np.unique(client[~known_rows]).tolist()
-        LOG.warning(
-            "%s: %d of its names are not clients that train, such as %r: their rows are left out",
-            what,
-            len(others),
-            others[0],
-        )
-    return tuple(zip(*(part[known_rows].tolist() for part in (numbered, start, end)), strict=True))
-
-
-def _are_names(client: np.ndarray, names: Sequence[str], what: str) -> bool:
-    """Return whether numbers are names of clients, which data call by whole numbers other than 0, 1, ....
-
-    They are if all of them are names, or if some are and not all can be numbers from 0 on.
-    """
-    there, here = set(np.unique(client).astype(str).tolist()), set(names)
-    if here == set(map(str, range(len(names)))) or here.isdisjoint(there):
-        return False
-    if not there <= here:
-        return bool(client.max() >= len(names))
-    if client.max() < len(names):
-        LOG.warning("%s: its numbers, such as %d, are read as names of the data's clients, not as their numbers from 0 on",
-                    what, client[0])  # fmt: skip
-    return True
-
-
-def unnamed(intervals: Intervals, what: str) -> Intervals:
-    """Return intervals of numbered clients unchanged.
-
-    Raises:
-        DataError: if clients are named, which only data with these names can number.
-    """
-    if intervals[0].dtype.kind == "U":
-        raise DataError(
-            f"{what}: it names the clients {_listed(np.unique(intervals[0]).tolist())}, which data with these names number: "
-            "split the data by natural client, or write numbers from 0 on"
-        )
-    return intervals
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    known = number >= 0
+    return tuple(zip(*(part[known].tolist() for part in (number, start, end)), strict=True))
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

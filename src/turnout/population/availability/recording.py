@@ -19,11 +19,11 @@ from turnout.population.availability.intervals import (
     edges_and_rates,
     interval_table,
     read_intervals,
-    unnamed,
     with_numbers,
 )
 from turnout.population.availability.rates import TimedAvailability, rank_by_labels
 from turnout.population.availability.times import UNIX, in_words, moments, spell_dates
+from turnout.population.client_column import by_number
 from turnout.population.table import LARGEST
 
 DAY = 86_400
@@ -140,7 +140,8 @@ class TimedTrace(Recording, name="timed_trace"):
         if self.drawn:
             return super().bind(num_clients, label_counts, seed)
         count("num_clients", num_clients)
-        client, start, end = unnamed(self._rows(), _TIMED)
+        client, start, end = self._rows()
+        by_number(client, _TIMED)
         if (bad := client >= num_clients).any():
             row = int(np.argmax(bad))
             raise DataError(

@@ -1,4 +1,4 @@
-"""Read the cells of recorded availability: clients by number or name, and times as numbers, dates or ISO 8601 texts."""
+"""Read times of recorded availability: numbers, dates or ISO 8601 texts."""
 
 from __future__ import annotations
 
@@ -9,60 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turnout.core.checks import DataError, read_number, shown
-from turnout.data.client_ids import canonical
+from turnout.population.client_column import as_whole, plain_texts
 from turnout.population.table import Column, cells, numbers
 
 UNIX = 100_000_000
 """Seconds from which times are dates: three years after the beginning of 1970, or of a recording."""
-
-
-def clients(column: Column, what: str) -> np.ndarray:
-    """Return a column of clients: numbers, int64, or names, texts in one form of Unicode.
-
-    Texts are numbers if all of them are written as Python writes whole numbers; 007 is a name.
-
-    Raises:
-        DataError: if a client is missing, or numbers stand beside names.
-    """
-    column = _plain_texts(column)
-    if isinstance(column, pa.ChunkedArray) and not pa.types.is_string(column.type):
-        return numbers(column, "client", what, whole=True)
-    if (fast := _fast(column)) is not None and fast.cast(pa.string()).equals(column):
-        return numbers(fast, "client", what, whole=True)
-    values = cells(column)
-    texts = [value for value in values if isinstance(value, str)]
-    if len(texts) < len(values) or all(_is_whole(text) for text in texts):
-        if texts and (named := next((text for text in texts if not _is_whole(text)), None)) is not None:
-            row = values.index(named) + 1
-            raise DataError(
-                f"{what}, row {row}: got {shown(named)} as 'client', needed a whole number >= 0 and < 2**62: other rows have "
-                "numbers, or none; write names or numbers in all"
-            )
-        return numbers(values, "client", what, whole=True)
-    return np.array([canonical(text) for text in texts], dtype=str)
-
-
-def _plain_texts(column: Column) -> Column:
-    """Return a column with texts of any of Arrow's types as strings."""
-    kinds = (pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary)
-    is_text = isinstance(column, pa.ChunkedArray) and any(is_kind(column.type) for is_kind in kinds)
-    return column.cast(pa.string()) if is_text else column
-
-
-def _fast(column: Column) -> pa.ChunkedArray | None:
-    """Return a column of texts as int64, without Python objects for its cells; None if some are not whole numbers."""
-    try:
-        return pc.cast(column, pa.int64()) if isinstance(column, pa.ChunkedArray) else None
-    except pa.ArrowInvalid:
-        return None
-
-
-def _is_whole(text: str) -> bool:
-    """Return whether a text is written as Python writes a whole number."""
-    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")
 
 
 def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.ndarray:
@@ -78,7 +31,7 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
     Raises:
         DataError: if a cell is neither a whole number >= 0 nor a date, or only some dates have a time zone.
     """
-    column = _plain_texts(column)
+    column = plain_texts(column)
     if isinstance(column, pa.ChunkedArray):
         is_stamp = pa.types.is_timestamp(column.type)
         if (is_stamp or pa.types.is_duration(column.type)) and not column.null_count:
@@ -88,7 +41,7 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
             return seconds if (seconds >= 0).all() else numbers(seconds.tolist(), name, what, whole=True)
         if not (pa.types.is_string(column.type) or pa.types.is_temporal(column.type)):
             return numbers(column, name, what, whole=True)
-        if pa.types.is_string(column.type) and (fast := _fast(column)) is not None:
+        if pa.types.is_string(column.type) and (fast := as_whole(column)) is not None:
             return numbers(fast, name, what, whole=True)
     values = cells(column)
     dates = [_date(value) for value in values]
@@ -120,7 +73,7 @@ def spell_dates(values: np.ndarray) -> bool:
 
 def has_zone(column: Column) -> bool | None:
     """Return whether the first cell of a column of times has a time zone; None if it is no date."""
-    column = _plain_texts(column[:1])
+    column = plain_texts(column[:1])
     if isinstance(column, pa.ChunkedArray) and pa.types.is_timestamp(column.type):
         return column.type.tz is not None
     when = _date(cells(column)[0])

@@ -18,10 +18,10 @@ from turnout.population.availability.intervals import (
     edges_and_rates,
     interval_table,
     read_intervals,
-    unnamed,
     with_numbers,
 )
 from turnout.population.availability.times import UNIX, in_words, spell_dates
+from turnout.population.client_column import by_number
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Trace(Availability, name="trace"):
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundTrace:
         """Read the trace for N clients; labels and seed are not used."""
         count("num_clients", num_clients)
-        client, start, end = unnamed(self._intervals(), "trace")
+        client, start, end = self._intervals()
+        by_number(client, "trace")
         _refuse_rows(client >= num_clients, client, f"no such client among {num_clients} (numbers start at 0)")
         horizon = int(end.max()) if self.rounds is None else self.rounds
         edges, rates = edges_and_rates((client, start, end), num_clients, horizon, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -13,7 +14,7 @@ from turnout.core.random import fold, stream, uniform
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, check_parts, device_profiles
+from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, check_parts, device_profiles, unnamed
 
 Per = Literal["step", "task"]
 
@@ -83,6 +84,11 @@ class Speed(SpeedModel, name="delays"):
             if not isinstance(group, Group):
                 raise ConfigurationError(f"groups: got {group!r}, needed Group(share, compute=...) for each")
         self._resolved(self.groups)
+
+    def of_clients(self, names: Sequence[str] | None) -> Speed:
+        """Return the model with numbers in place of names of clients; reads the table of groups, if there is one."""
+        groups = device_profiles(self.groups) if isinstance(self.groups, str) else self.groups
+        return replace(self, groups=unnamed(groups, names))
 
     def bind(self, num_clients: int, seed: int = 0) -> BoundDelays:
         """Fit the model to N clients; reads the table of groups, if there is one."""

@@ -7,6 +7,7 @@ The third task of client 7 has the same duration in every run of a comparison, w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,14 @@ class SpeedModel(Registered, ABC):
     """Options of a model of speed; `bind` fits it to the clients of a run."""
 
     family = Family("speed", "speeds", ("turnout.population.speed",))
+
+    def of_clients(self, names: Sequence[str] | None) -> SpeedModel:
+        """Return the model for clients with these names; only tables that name clients differ from themselves.
+
+        Raises:
+            DataError: if a table names other clients.
+        """
+        return self
 
     @abstractmethod
     def bind(self, num_clients: int, seed: int = 0) -> BoundSpeed:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, nearest, positive, refuse
 from turnout.core.random import generator
+from turnout.population.client_column import by_number, clients, numbered
 from turnout.population.delay import Constant, Delay
 from turnout.population.table import cells, numbers, read_table
 
@@ -28,7 +30,7 @@ class Group:
         download: latency of receiving the model in seconds.
         upload_bandwidth: bytes per second.
         download_bandwidth: bytes per second.
-        clients: the numbers of its clients, in place of a share.
+        clients: its clients, in place of a share: their names in the data, or numbers from 0 on.
         name: name for messages.
 
     Raises:
@@ -48,7 +50,7 @@ class Group:
     download: Delay | None = None
     upload_bandwidth: float | None = None
     download_bandwidth: float | None = None
-    clients: tuple[int, ...] | None = None
+    clients: tuple[int | str, ...] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,9 +59,10 @@ class Group:
         if self.clients is not None:
             object.__setattr__(self, "clients", tuple(self.clients))
             if not self.clients:
-                raise refuse("clients", given=self.clients, needed="client numbers, or None to go by share")
+                raise refuse("clients", given=self.clients, needed="names or numbers, or None to go by share")
             for client in self.clients:
-                count("clients", client, least=0, instead="Client numbers start at 0")
+                if not isinstance(client, str):
+                    count("clients", client, least=0, instead="Client numbers start at 0")
 
 
 def check_parts(piece: object, *, optional: bool = False) -> None:
@@ -100,13 +103,31 @@ def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int)
     return group
 
 
+def unnamed(groups: Sequence[Group], names: Sequence[str] | None) -> tuple[Group, ...]:
+    """Return groups with numbers in place of names of clients.
+
+    Raises:
+        ConfigurationError: if a name is not a client that trains.
+        DataError: if names stand beside numbers, or none of the names is a client of the data.
+    """
+    members = [client for group in groups for client in group.clients or ()]
+    number = numbered(clients(members, "groups"), names, "groups") if members else None
+    if number is None:
+        return tuple(groups)
+    if (number < 0).any():
+        raise refuse("clients of groups", given=members[int(np.argmin(number))], needed="names of clients that train")
+    rest = iter(number.tolist())
+    return tuple(group if group.clients is None else replace(group, clients=tuple(islice(rest, len(group.clients))))
+                 for group in groups)  # fmt: skip
+
+
 def _named(groups: Sequence[Group], num_clients: int) -> np.ndarray:
     """Return the group that names each client, -1 for none, int64 ``[N]``."""
     group = np.full(num_clients, -1, dtype=np.int64)
     for g, members in enumerate(groups):
         if members.clients is None:
             continue
-        named = np.array(members.clients, dtype=np.int64)
+        named = by_number(clients(members.clients, "groups"), "groups")
         if named.max() >= num_clients:
             raise refuse(f"clients of {_name(groups, g)}", given=int(named.max()), needed=f"less than {num_clients}")
         if (group[named] >= 0).any() or len(np.unique(named)) < len(named):
@@ -131,7 +152,8 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
             names to mappings from these columns. Only ``seconds_per_step`` is needed.
 
             - ``seconds_per_step``: computing time of a local step (constant).
-            - ``share``: relative number of clients, by default 1; or ``clients``: their numbers, ``3;7;8`` in a file.
+            - ``share``: relative number of clients, by default 1; or ``clients``: their names in the data or numbers,
+              ``3;7;8`` in a file.
             - ``upload_bandwidth``, ``download_bandwidth``: bytes per second, by default unlimited.
             - ``latency``: seconds of each transfer, by default 0.
 
@@ -153,7 +175,9 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
                     raise ConfigurationError(f"{what}, {name}: unknown {column!r}: {nearest(column, _COLUMNS)}")
     else:
         what = f"device profiles {os.fspath(table)}"
-        columns = read_table(os.fspath(table), "device profiles", ("profile", "seconds_per_step"), _COLUMNS)
+        columns = read_table(
+            os.fspath(table), "device profiles", ("profile", "seconds_per_step"), _COLUMNS, ("clients",)
+        )
         names = [str(name) for name in cells(columns.pop("profile"))]
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*map(cells, columns.values()), strict=True)]
     return tuple(_group(name, row, f"{what}, profile {name!r}") for name, row in zip(names, rows, strict=True))
@@ -181,11 +205,7 @@ def _group(name: str, row: Mapping[str, Any], what: str) -> Group:
     )
 
 
-def _clients(cell: Any, what: str) -> tuple[int, ...]:
-    """Parse client numbers from ``3;7;8``, one number, or a sequence."""
+def _clients(cell: Any, what: str) -> tuple[int | str, ...]:
+    """Parse names or numbers of clients from ``3;7;8``, one number, or a sequence."""
     parts = cell.split(";") if isinstance(cell, str) else [cell] if isinstance(cell, int | float) else list(cell)
-    try:
-        whole = [int(part) if isinstance(part, str) else float(part) for part in parts]
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{what}: got {cell!r} as 'clients', needed numbers such as 3;7;8") from error
-    return tuple(numbers(whole, "clients", what, whole=True).tolist())
+    return tuple(clients([part.strip() if isinstance(part, str) else part for part in parts], what).tolist())

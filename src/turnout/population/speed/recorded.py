@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, probability
 from turnout.core.random import below, fold, stream
+from turnout.population.client_column import by_number, clients, numbered
 from turnout.population.speed.distributions import Per
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
 from turnout.population.table import Column, as_table, numbers, read_table
@@ -26,7 +28,8 @@ class RecordedSpeed(SpeedModel, name="recorded"):
 
     Attributes:
         table: path of a CSV or Parquet file with the columns client, compute and optionally download and upload (seconds),
-            or the rows, ``((client, compute), ...)`` or ``((client, download, compute, upload), ...)``.
+            or the rows, ``((client, compute), ...)`` or ``((client, download, compute, upload), ...)``. Clients are the
+            names of the data's clients, which may be numbers, or numbers from 0 on.
         per: unit of the column compute, ``"task"`` or ``"step"``.
         drawn: False replays the client's own rows from the first one. True replays those of a client drawn at random from
             the table, from a row drawn at random, so that a small table serves many clients.
@@ -35,9 +38,8 @@ class RecordedSpeed(SpeedModel, name="recorded"):
 
     Raises:
         ConfigurationError: if a table is neither a path to .csv or .parquet nor rows.
-        DataError: if a file is missing or unreadable, a row is not a client number and finite seconds >= 0, a total
-            duration is 0, or a client has no rows. Rows are checked when the object is made, and files when it is
-            bound.
+        DataError: if a file is missing or unreadable, a row is not a client and finite seconds >= 0, a total duration is
+            0, or a client has no rows. Rows are checked when the object is made, and files when it is bound.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -46,7 +48,7 @@ class RecordedSpeed(SpeedModel, name="recorded"):
         [[2.0, 9.0], [3.0, 9.0], [2.0, 9.0]]
     """
 
-    table: str | tuple[tuple[float, ...], ...] | Any
+    table: str | tuple[tuple[float | str, ...], ...] | Any
     per: Per = "task"
     drawn: bool = False
 
@@ -54,6 +56,16 @@ class RecordedSpeed(SpeedModel, name="recorded"):
         object.__setattr__(self, "table", as_table(self.table, _WHAT, _FORM, (2, 4)))
         if not isinstance(self.table, str):
             self._rows()
+
+    def of_clients(self, names: Sequence[str] | None) -> RecordedSpeed:
+        """Return the table with numbers in place of names of clients; clients that are drawn keep theirs."""
+        if self.drawn:
+            return self
+        client, seconds = self._rows()
+        if (number := numbered(client, names, _WHAT)) is None:
+            return self
+        rows = zip(number.tolist(), *seconds.T.tolist(), strict=True)
+        return replace(self, table=tuple(row for row in rows if row[0] >= 0))
 
     def bind(self, num_clients: int, seed: int = 0) -> BoundRecordedSpeed:
         """Read the table for N clients."""
@@ -66,6 +78,7 @@ class RecordedSpeed(SpeedModel, name="recorded"):
             device = below(fold(stream("recorded client", seed), everyone), len(known))
             first = below(fold(stream("recorded row", seed), everyone), lengths[device])
         else:
+            by_number(client, _WHAT)
             if (others := len(known) - np.searchsorted(known, num_clients)) > 0:
                 LOG.warning("recorded speed: %d of its clients have numbers from %d on, which no client of the data has, and "
                             "are not used", others, num_clients)  # fmt: skip
@@ -84,14 +97,14 @@ class RecordedSpeed(SpeedModel, name="recorded"):
         """Read and check the clients, int64 ``[rows]``, and download, compute and upload, float64 ``[rows, 3]``."""
         if isinstance(self.table, str):
             columns: dict[str, Column] = {
-                **read_table(self.table, _WHAT, ("client", "compute"), ("download", "upload"))
+                **read_table(self.table, _WHAT, ("client", "compute"), ("download", "upload"), ("client",))
             }
         else:
             whole = [row if len(row) == 4 else (row[0], 0.0, row[1], 0.0) for row in self.table]
             columns = dict(zip(("client", *_LEGS), zip(*whole, strict=True), strict=False))
         if not columns:
             raise DataError(f"{_WHAT}: it has no rows")
-        client = numbers(columns["client"], "client", _WHAT, whole=True)
+        client = clients(columns["client"], _WHAT)
         legs = (numbers(columns[leg], leg, _WHAT) if leg in columns else np.zeros(len(client)) for leg in _LEGS)
         seconds = np.stack(list(legs), axis=1)
         if (nothing := seconds.sum(axis=1) == 0).any():

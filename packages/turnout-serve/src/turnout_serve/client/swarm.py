@@ -89,13 +89,12 @@ class Swarm:
         self._computer, self._connection, self._num = computer, connection, num_clients
         self._speedup, self._round = speedup, length / speedup
         experiment = computer.experiment
-        population, seed, data = experiment.population, experiment.seed, experiment.data
+        seed, data = experiment.seed, experiment.data
+        population = experiment.population.of_clients(data.client_names)
         labels = None if data.train.y.is_floating_point() else data.label_counts()
         if labels is not None:
             labels = labels[np.arange(num_clients) % len(labels)]
-        self._availability: BoundAvailability = population.availability.of_clients(data.client_names).bind(
-            num_clients, labels, seed
-        )
+        self._availability: BoundAvailability = population.availability.bind(num_clients, labels, seed)
         self._speed: BoundSpeed | None = None if population.speed is None else population.speed.bind(num_clients, seed)
         self._dropout: BoundDropout | None = None if population.dropout is None else population.dropout.bind(seed)
         self._behavior = _attackers(computer, num_clients)
