@@ -1,5 +1,6 @@
 """Runs that come to nothing, disks and folders that fail, journals with a second server, and entries that raise."""
 
+import asyncio
 import contextlib
 import errno
 import io
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -247,14 +249,15 @@ class Full:
     """A disk that is full at the n-th write, for three attempts."""
 
     def __init__(self, at):
-        self.left, self.failed = at, 0
+        self.left, self.failed, self._lock = at, 0, threading.Lock()  # files are synced by several threads
 
     def around(self, function):
         def called(*arguments, **options):
-            self.left -= 1
-            if -3 < self.left <= 0:
-                self.failed += 1
-                raise OSError(errno.ENOSPC, "No space left on device")
+            with self._lock:
+                self.left -= 1
+                if -3 < self.left <= 0:
+                    self.failed += 1
+                    raise OSError(errno.ENOSPC, "No space left on device")
             return function(*arguments, **options)
 
         return called
@@ -333,6 +336,7 @@ class ReadOnly:
 
     def __init__(self, folder, at, monkeypatch):
         self.folder, self.left, self.failed, self.waited = str(folder), at, set(), 0
+        monkeypatch.setattr(asyncio, "to_thread", at_once)  # so that writes have an order
         for module, name in ((os, "replace"), (os, "unlink"), (os, "mkdir"), (os, "rmdir"), (os, "link"), (os, "open")):
             monkeypatch.setattr(module, name, self.around(name, getattr(module, name)))
         monkeypatch.setattr(io, "open", self.around("io.open", io.open))
@@ -364,6 +368,10 @@ class ReadOnly:
 
     def connected(self, connection, *_):
         connection.execute(f"PRAGMA query_only = {int(self.is_mounted)}")
+
+
+async def at_once(function, *arguments):
+    return function(*arguments)
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
@@ -483,7 +491,7 @@ def test_removed_folder_ends_the_server(folder, what, monkeypatch):
 
     def remove(_):
         if what == "folder":
-            shutil.rmtree(folder / "run")
+            os.replace(folder / "run", folder / "gone")  # at once: the server looks at its folder meanwhile
         else:
             os.replace(folder / "run" / JOURNAL_FILE, folder / "elsewhere")
 

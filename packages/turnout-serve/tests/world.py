@@ -17,7 +17,9 @@ from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
 from turnout_serve.client.worker import Worker
 from turnout_serve.server.enrollment import hashed
+from turnout_serve.server.http import endpoints
 from turnout_serve.server.http.app import Http
+from turnout_serve.server.http.limits import Limits
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.recovery import recover
 from turnout_serve.server.leases import Leases
@@ -45,6 +47,13 @@ LOCAL = replace(SEVERAL_STEPS, steps=1)
 
 ADMINISTRATOR = "administrator-" + "x" * 30
 
+
+PATIENT = Limits(body_seconds=1e6, stall_seconds=1e6, upload_seconds=1e6)
+"""Limits of a server without a clock of the test's: however slow a machine is, no request of a `World` takes too long."""
+
+endpoints._PATIENCE = (
+    1e6  # seconds for which a request waits for the journal, which a `World` writes in the same thread
+)
 
 STORES = frozenset({"memory"})
 """Hosts of object stores that clients know."""
@@ -82,7 +91,7 @@ class Host:
         except BaseException:
             self.close()
             raise
-        open_to_all = Options(rate=0, enrollments_per_address=0, public_status=True)
+        open_to_all = Options(rate=0, enrollments_per_address=0, public_status=True, limits=PATIENT)
         self.http = Http(self.service, ANNOUNCEMENT, open_to_all, hashed(ADMINISTRATOR))
         self.app = self.http.app()
 
