@@ -331,6 +331,49 @@ def test_full_disk_drops_no_task(world, monkeypatch, undisturbed, task_deadline)
     assert torch.equal(deployed.host.driver.params, undisturbed)
 
 
+@pytest.mark.parametrize("seconds", [40.0, 1000.0])
+def test_full_disk_puts_off_the_deadline_of_a_round(world, monkeypatch, seconds):
+    """A third of it is left, and still is afterwards: no report is late because the server could not write."""
+    deployed, commit, left = at_work(world(replace(RUN, pace=Rounds(deadline=30.0)))), Store.commit, [3]
+    writer = deployed.host.service.writer
+
+    def full(*arguments):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise StoreUnavailable("the disk is full")
+        return commit(*arguments)
+
+    def later(_):
+        deployed.clock.now += seconds
+
+    monkeypatch.setattr("turnout_serve.server.journal.journal_writer.time.sleep", later)
+    monkeypatch.setattr(writer, "flush", patient(writer))
+    deployed.clock.now += 20.0
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "commit", full)
+        deployed.homes[0].step(deployed.host)
+    deployed.clock.now += 9.0
+    deployed.host.pump()
+    assert (deployed.host.driver.version, deployed.host.driver.ledger.dropped) == (0, {})
+    deployed.clock.now += 2.0
+    deployed.host.pump()
+    assert (deployed.host.driver.version, deployed.host.driver.ledger.dropped) == (1, {"late": 3})
+
+
+def test_round_has_its_whole_deadline_after_a_long_step(world, monkeypatch, undisturbed):
+    """The model of each step takes longer to write than a round may last, and the next round begins when it is there."""
+    deployed, write_model = world(replace(RUN, pace=Rounds(deadline=30.0))), files.Files.write_model
+
+    def slowly(*arguments):
+        deployed.clock.now += 100.0
+        return write_model(*arguments)
+
+    monkeypatch.setattr(files.Files, "write_model", slowly)
+    deployed.run()
+    assert deployed.host.driver.ledger.dropped == {}
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
 class ReadOnly:
     """A folder that is mounted read-only at its n-th write, until the server has waited three times."""
 

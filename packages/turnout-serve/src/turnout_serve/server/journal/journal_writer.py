@@ -72,7 +72,7 @@ class JournalWriter:
         self._visits = UnwrittenVisits(driver)
         count("max_empty_steps", options.max_empty_steps, least=0)
         self._max_empty_steps = options.max_empty_steps
-        self._failures = 0  # writes in a row that failed
+        self._failures, self._waited = 0, 0.0  # writes in a row that failed, and when the last one was waited for
         self._in_doubt: list[Entry] = []  # of the last attempt to write: the answer of a database may have been lost
         if driver.run is not None:  # empty steps ended an earlier process; this one is a new attempt
             driver.run.empty_steps = 0
@@ -181,7 +181,7 @@ class JournalWriter:
             create(self.store.folder)  # raises where it was removed
             self._queue.put_back(events)
             raise
-        self.healthy = True
+        self._failures, self.healthy = 0, True
         return entries
 
     def run(self) -> None:
@@ -213,13 +213,15 @@ class JournalWriter:
         Raises:
             StoreUnavailable: if the server is to stop; the next start applies what is in the journal.
         """
+        since = self._waited if self._failures else self.clock()
         self._failures += 1
         self.healthy = False
         log.error("the disk or the database failed", extra={"reason": str(error), "attempt": self._failures})
         if self.stopping and self._failures > 3:
             raise StoreUnavailable(f"{self.store.folder} cannot be written: {error}") from error
         time.sleep(min(2.0, 0.05 * 2 ** min(self._failures, 6)))
-        self.handler.forgive()  # before any lease ends: clients were answered with 503
+        self._waited = self.clock()
+        self.handler.forgive(self._waited - since)  # before any lease ends: clients were answered with 503
 
     def _fail(self, error: Exception) -> None:
         """Log and record why the server cannot go on; it still answers requests where only the run has failed."""

@@ -78,9 +78,13 @@ class Timeouts:
         """Renew the lease of a client at work."""
         self.presence.renew(client, self._at_work)
 
-    def forgive(self) -> None:
-        """Give all clients the time to notice that the server is back, after a time in which it could write nothing."""
+    def forgive(self, seconds: float) -> None:
+        """Give all clients the time to notice that the server is back, after so many seconds in which it could write nothing.
+
+        Timers of the pace are put off by these seconds, in which no client could report.
+        """
         with self._lock:
+            self._timers = [(due + seconds, timer) for due, timer in self._timers]
             for client in self._driver.present():
                 self.presence.extend(client, self._absence)
             self._deadlines.clear()
@@ -92,8 +96,10 @@ class Timeouts:
             for client in (*effects.assigned, *effects.surveyed):
                 self.presence.extend(client, self._at_work)
             self._set_deadlines(effects.assigned)
+            # Clients have had no task while the step before it was computed, which may take as long as a whole deadline.
+            delay = max(0.0, self._clock() - effects.time)
             for timer, due in effects.timers:
-                heapq.heappush(self._timers, (due, timer))
+                heapq.heappush(self._timers, (due + delay, timer))
             for client in self._lost.note(effects.outcomes):
                 self.leave(client)
 

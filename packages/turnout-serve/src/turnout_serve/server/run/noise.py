@@ -102,8 +102,8 @@ class Releases:
     """Count releases in a file beside the journal, which reveals a journal that was restored from an older copy.
 
     The file counts server steps, and noised answers to evaluations and queries. It is written before clients can see a
-    release, and its numbers never decrease. It must not be part of a backup: restored together with the journal, it would
-    not reveal the releases after the copy.
+    release, and what it counts as spent never becomes less. It must not be part of a backup: restored together with the
+    journal, it would not reveal the releases after the copy.
 
     Args:
         folder: folder of the run.
