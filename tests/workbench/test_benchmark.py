@@ -72,7 +72,7 @@ def test_published_rows_are_of_the_declared_cells():
     published = rows.published(version)
     for each in published:
         assert {name: cell["hash"] for name, cell in each["cells"].items()} == hashes, each["rule"]
-        assert all(len(cell["runs"]) == 5 for cell in each["cells"].values() if "runs" in cell)
+        assert not any(rows.missing_seeds(cell, version) for cell in each["cells"].values())
     if published:
         assert version.reference in {each["rule"] for each in published}
 
@@ -300,6 +300,8 @@ def test_rows_that_cannot_be_compared_are_refused():
         table_of([{**reference, "version": "v9"}], SMALL, "small")
     with pytest.raises(ConfigurationError, match="none of the full tier: write one by turnout benchmark run aver"):
         table_of([reference], SMALL, "full")
+    with pytest.raises(ConfigurationError, match=r"chance: it lacks the seeds \[2\]: compute them by turnout benchm"):
+        table_of([reference], replace(SMALL, seeds=(0, 1, 2)), "small")
     reference["cells"]["chance"]["hash"] = "0"
     with pytest.raises(ConfigurationError, match="so that its data or cohorts differ"):
         table_of([reference], SMALL, "small")
@@ -364,6 +366,11 @@ def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
     assert '<tr><th scope="row">buffer</th><td>–</td>' in text  # speeds decide who takes part
     assert "equal, bit for bit" in call("check", "mine.json")
     assert "add this file to a pull request: v0/halved.json" in call("submit", "mine.json")
+    monkeypatch.setattr(Version, "read", lambda: replace(SMALL, seeds=(0, 1, 2)))
+    refused = CliRunner().invoke(app, ["benchmark", "submit", "mine.json"])
+    assert "mine.json lacks chance, buffer: run turnout benchmark run rules.py:halved" in " ".join(
+        refused.stderr.split()
+    )
 
 
 def test_recipe_of_the_guide_gets_its_row(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.extras import imported
 from turnout.results.statistics import Gap, Measured, gap, holm
 from turnout.workbench.benchmark.cells import Cell, Version
-from turnout.workbench.benchmark.rows import Row
+from turnout.workbench.benchmark.rows import Row, missing_seeds
 
 RANKED = ("test_accuracy", "client_accuracy")
 """The figures by which rules are ranked: of the shared model, and of the model that serves each client."""
@@ -89,8 +89,8 @@ def table_of(rows: Iterable[Row], version: Version, tier: str, figure: str = RAN
     """Compare rows in the cells of a tier by one of the figures `RANKED`.
 
     Raises:
-        ConfigurationError: if a row is of another version or has another hash of a cell, two rows have one rule, or none
-            is of the tier.
+        ConfigurationError: if a row is of another version has another hash of a cell or lacks seeds, two rows have one
+            rule, or none is of the tier.
     """
     rows = list(rows)
     cells = [cell for cell in version.of_tier(tier) if any(cell.name in row["cells"] for row in rows)]
@@ -150,6 +150,10 @@ def _checked(rows: Iterable[Row], version: Version, cells: Sequence[Cell]) -> di
                 raise ConfigurationError(
                     f"{rule}, {name}: its hash is {cell['hash']}, needed {hashes[name]}, so that its data or cohorts differ "
                     "from those of other rows: compute it again"
+                )
+            if name in hashes and (missing := missing_seeds(cell, version)):
+                raise ConfigurationError(
+                    f"{rule}, {name}: it lacks the seeds {missing}: compute them by turnout benchmark run {rule}"
                 )
         by_rule[rule] = row
     if version.reference not in by_rule:

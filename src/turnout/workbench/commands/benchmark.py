@@ -109,10 +109,12 @@ def submit(options: RowOptions) -> None:
     """
     from turnout.core.checks import ConfigurationError
     from turnout.workbench.benchmark.cells import Version
-    from turnout.workbench.benchmark.rows import check, load, save
+    from turnout.workbench.benchmark.rows import check, load, missing_seeds, save
 
     version, row = Version.read(), load(options.row)
-    if missing := [cell.name for cell in version.of_tier("small") if cell.name not in row["cells"]]:
+    found = row["cells"]
+    small = [cell.name for cell in version.of_tier("small")]
+    if missing := [name for name in small if name not in found or missing_seeds(found[name], version)]:
         raise ConfigurationError(f"{options.row} lacks {', '.join(missing)}: run turnout benchmark run {row['rule']}")
     typer.echo(check(row, version, options.seed))
     name = row["rule"].rpartition(":")[2]
