@@ -34,7 +34,8 @@ from turnout.workbench.advise.advice import leaders, nearest
 from turnout.workbench.advise.participation import Participation
 from turnout.workbench.advise.trials import EVALUATIONS, LEAD, Stage, own_cell, strongest, tried
 from turnout.workbench.benchmark.cells import Cell, Version, available_in
-from turnout.workbench.benchmark.rows import Row, late, published, tuned
+from turnout.workbench.benchmark.rows import Row, published
+from turnout.workbench.benchmark.search import late, tuned
 from turnout.workbench.benchmark.standings import Table, table_of
 
 ROUNDS, TRACE_ROUNDS = 32, 128

@@ -253,12 +253,12 @@ def test_seeds_that_a_row_lacks_are_computed_with_its_options(row, tmp_path, mon
     path = tmp_path / "row.json"
     rows.save(computed, path)
     monkeypatch.setattr(rows, "tuned", None)  # would be called by a search
-    more = rows.compute("average_participating", replace(SMALL, seeds=(0, 1, 2)), CELLS, path)
+    more = rows.compute("average_participating", replace(SMALL, seeds=(0, 1, 2, 3)), CELLS, path)
     for name, cell in more["cells"].items():
         assert {seed: cell["runs"][seed] for seed in ("0", "1")} == computed["cells"][name]["runs"]
-        assert cell["runs"]["2"] == rows._figures(
-            next(each for each in CELLS if each.name == name), "average_participating", cell["options"], 2
-        )
+        (place,) = [each for each in CELLS if each.name == name]
+        alone = place.experiment("average_participating", cell["options"], 2).run()
+        assert cell["runs"]["2"] == figures_of(alone, place.target, personal=False)
     again = rows.compute("average_participating", SMALL, CELLS, path, tell=pytest.fail)
     assert again == more
 

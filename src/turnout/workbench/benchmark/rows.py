@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -18,20 +16,21 @@ from typing import Any
 
 import torch
 
-from turnout.comparison.tuning import Outcome, Search, Trial, Tuned
+from turnout.callbacks import Callbacks
 from turnout.core.checks import ConfigurationError, TurnoutError
-from turnout.experiment import Experiment
 from turnout.record.storage import replace_files, text_writer
-from turnout.simulation.running import Interrupted
+from turnout.simulation.lockstep import together
+from turnout.simulation.running import Interrupted, stops_on_signal
 from turnout.version import __version__
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES, figures_of
+from turnout.workbench.benchmark.search import tuned
 
 Row = dict[str, Any]
 """A row as JSON: the rule, the version, and for each cell its hash, options, figures by seed and cost, or why it has none."""
 
-Make = Callable[[Mapping[str, Any], int], Experiment]
-"""Makes an experiment with options of a rule and a seed."""
+TOGETHER = 5
+"""Number of seeds that run in lock-step, with the same bits as one after another."""
 
 TOLERANCE = 0.02
 """Largest difference of accuracies between two kinds of processors."""
@@ -123,7 +122,7 @@ def check(row: Row, version: Version, seed: int = 0) -> str:
     if recorded["hash"] != cell.hash:
         raise ConfigurationError(f"{name}: its hash is {recorded['hash']}, needed {cell.hash}: compute the row again")
     number = drawn.choice(sorted(recorded["runs"]))
-    again = _figures(cell, row["rule"], recorded["options"], int(number))
+    again = _figures(cell, row["rule"], recorded["options"], [int(number)])[number]
     before, same = recorded["runs"][number], row["machine"] == machine()
     if same and again != before:
         raise ConfigurationError(
@@ -171,13 +170,15 @@ def _computed(rule: str, version: Version, cell: Cell, before: Mapping[str, Any]
     torch.set_num_threads(1)
     found = before or _options_in(rule, version, cell)
     runs = dict(found.get("runs", {}))
-    for seed in missing_seeds(found, version):
+    missing = missing_seeds(found, version)
+    for start in range(0, len(missing), TOGETHER):
+        seeds = missing[start : start + TOGETHER]
         try:
-            runs[str(seed)] = _figures(cell, rule, found["options"], seed)
+            runs |= _figures(cell, rule, found["options"], seeds)
         except Interrupted:
             raise
         except TurnoutError as error:  # such as a run that diverged
-            return {"hash": cell.hash, "undefined": f"seed {seed}: {str(error).splitlines()[0]}"}
+            return {"hash": cell.hash, "undefined": f"one of the seeds {seeds}: {str(error).splitlines()[0]}"}
     return {**found, "runs": runs} if runs else dict(found)
 
 
@@ -199,50 +200,18 @@ def _options_in(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figures(cell: Cell, rule: str, options: Mapping[str, Any], seed: int) -> dict[str, float | None]:
-    """Run a rule with these options in a cell, and return the figures."""
-    experiment = cell.experiment(rule, options, seed)
-    return figures_of(experiment.run(), cell.target, personal=experiment.algorithm.personal is not None)
-
-
-def tuned(make: Make, rule: str, cell: Cell, version: Version, evaluations: int = 1) -> tuple[dict[str, Any], Tuned]:
-    """Search the step sizes of a rule by validation accuracy; return its options with the chosen ones, and the search.
-
-    Args:
-        make: makes the experiment of the rule in the cell.
-        rule: the rule, whose options and first step sizes the version declares.
-        cell: the cell.
-        version: the declarations.
-        evaluations: number of evaluations of a trial, whose last quarter counts.
-    """
-    fixed = version.options(rule, cell)
-    search = Search(
-        version.axes(rule, cell), cell.settings["rounds"], version.tuning_seeds, version.tuning_budget[cell.tier],
-        lambda trials: [_outcome(make, {**fixed, **trial.values}, trial, evaluations) for trial in trials],
-    )()  # fmt: skip
-    return {**fixed, **search.values}, search
-
-
-def late(experiment: Experiment, evaluations: int, column: str = "test_accuracy") -> tuple[float, int]:
-    """Run an experiment, and return its mean accuracy over the last quarter of the rounds, and its client updates.
-
-    The mean of several evaluations fluctuates less than the last one. It is NaN without examples.
-    """
-    table = replace(experiment, evaluate_every=max(1, experiment.rounds // evaluations)).run().rounds
-    accuracies = table[column].to_pylist()[-max(1, experiment.rounds // 4) :]
-    known = [accuracy for accuracy in accuracies if accuracy is not None]
-    return fmean(known) if known else math.nan, sum(table["num_participants"].to_pylist())
-
-
-def _outcome(make: Make, options: Mapping[str, Any], trial: Trial, evaluations: int) -> Outcome:
-    """Run a trial of a search; a run that diverges is the worst."""
-    try:
-        experiment = replace(make(options, trial.seed), rounds=trial.rounds)
-        return Outcome(*late(experiment, evaluations, "validation_accuracy"))
-    except Interrupted:  # by the user, which says nothing about the options
-        raise
-    except TurnoutError:
-        return Outcome(-math.inf, 0)
+def _figures(
+    cell: Cell, rule: str, options: Mapping[str, Any], seeds: Sequence[int]
+) -> dict[str, dict[str, float | None]]:
+    """Run a rule with these options in a cell with several seeds, in lock-step, and return the figures by seed."""
+    experiments = [cell.experiment(rule, options, seed) for seed in seeds]
+    own = {"resume": False, "checkpoint_every": None, "callbacks": Callbacks([])}
+    with stops_on_signal() as signal:
+        results = together([experiment.steps(None, signal=signal, **own) for experiment in experiments])
+    return {
+        str(experiment.seed): figures_of(result, cell.target, personal=experiment.algorithm.personal is not None)
+        for experiment, result in zip(experiments, results, strict=True)
+    }
 
 
 def _line(rule: str, cell: Cell, result: Mapping[str, Any]) -> str:
