@@ -128,13 +128,15 @@ class EarlyStopping(Callback):
     Args:
         patience: number of evaluations without an improvement that ends the run; None sets no limit.
         target: value of the metric that ends the run; None is none.
-        metric: column of the table of rounds. Smaller values of losses, errors and norms are better, and larger values of all
-            others. None is the validation accuracy, or the test accuracy if there are no validation examples. Test figures of
-            a run that they ended are biased, as the summary (``stopped_by``), the report and the command line say.
+        metric: column of the table of rounds. Smaller values of losses, errors and norms are better, and larger values of
+            accuracies and scores: the end of the name decides. None is the validation accuracy, or the test accuracy if there
+            are no validation examples. Test figures of a run that they ended are biased, as the summary (``stopped_by``), the
+            report and the command line say.
         least: smallest difference from the best value so far that counts as an improvement.
 
     Raises:
-        ConfigurationError: if there is neither patience nor a target, or if an evaluation has no such column.
+        ConfigurationError: if there is neither patience nor a target, if an evaluation has no such column, or if its name
+            does not say in which direction it improves.
 
     Example:
         >>> import turnout as to

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from turnout.core.checks import ConfigurationError
+
 _INT, _FLOAT = pa.int64(), pa.float64()
 
 ROUND_COLUMNS: Mapping[str, pa.DataType] = {
@@ -98,19 +100,42 @@ def is_of_test_examples(metric: str) -> bool:
     return "test" in metric.split("_") or metric.endswith(("client_accuracy", "preferred_accuracy"))
 
 
+def has_direction(metric: str) -> bool:
+    """Return whether it is known if lower or higher values of a column are better; the names of users' metrics say so.
+
+    >>> has_direction("test_hamming_distance"), has_direction("test_top_3_accuracy"), has_direction("test_top_3")
+    (True, True, False)
+    """
+    name = f"_{metric.partition('_of_')[0]}"
+    return not metric.startswith(("train_", "validation_", "test_")) or name.endswith((*_LESS, *_MORE))
+
+
 def less_is_better(metric: str) -> bool:
     """Return whether lower values of a column are better: true of losses, errors, norms and costs, false of accuracies.
 
-    Metrics of users are judged by their names as well.
+    Raises:
+        ConfigurationError: if that is unknown, as of a user's metric with another name.
 
     >>> less_is_better("validation_mse"), less_is_better("validation_brier_score"), less_is_better("validation_f1")
     (True, True, False)
     """
+    if not has_direction(metric):
+        raise ConfigurationError(
+            f"{metric}: its name does not say whether less or more is better: end the name of the function in _error or "
+            "_loss if less is better, and in _score if more is"
+        )
     return metric.endswith(_LESS) or metric.startswith("bytes")
 
 
 _LESS = (
     "loss", "error", "error_rate", "perplexity", "norm", "seconds", "mse", "rmse", "mae", "mape", "msle", "rmsle", "nll",
-    "entropy", "deviance", "brier", "brier_score", "ece",
+    "entropy", "deviance", "brier", "brier_score", "ece", "hinge", "distance", "divergence", "regret",
 )  # fmt: skip
 """Ends of the names of columns whose lower values are better."""
+
+_MORE = tuple(f"_{end}" for end in (
+    "accuracy", "score", "auc", "auroc", "auprc", "average_precision", "f1", "r2", "precision", "recall", "sensitivity",
+    "specificity", "kappa", "mcc", "iou", "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "correlation", "similarity",
+    "likelihood",
+))  # fmt: skip
+"""Ends of the names of metrics whose higher values are better."""

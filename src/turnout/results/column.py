@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, less_is_better
+from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, has_direction, less_is_better
 from turnout.results.names import label, label_ranges, name_of, scale_of
 from turnout.results.statistics import Gap, Measured, Quartiles
 from turnout.results.target import COSTS, TO_TARGET
@@ -195,7 +195,7 @@ def column_of(key: str) -> Column:
         percent = scale_of(key) == 100.0
         return Column(
             label(key), name_of(key), scale=scale_of(key), decimals=1 if percent else 3,
-            better=min if less_is_better(key) else max,
+            better=(min if less_is_better(key) else max) if has_direction(key) else None,
         )  # fmt: skip
     metric, _, labels = key.partition("_of_")
     return Column(label(key), f"{metric.partition('_')[0]} {label_ranges(labels)} %", **_PERCENT)

@@ -53,7 +53,8 @@ class Measure:
         metric: the recorded column, for ``"spread"`` of the table of clients; None for the last three.
 
     Raises:
-        ConfigurationError: if a kind is unknown, or a metric is missing or superfluous.
+        ConfigurationError: if a kind is unknown, a metric is missing or superfluous, or its name does not say in which
+            direction it improves.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Measure:
         if (self.metric is None) == (self.kind in ALONG):
             example = f"{self.kind} test_accuracy" if self.kind in ALONG else self.kind
             raise ConfigurationError(f"measure {str(self)!r}: write {example!r}")
+        _ = self.metric is not None and self.kind != "spread" and less_is_better(self.metric)
 
     @classmethod
     def read(cls, text: str) -> Measure:
