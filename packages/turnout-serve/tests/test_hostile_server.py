@@ -21,7 +21,7 @@ from turnout.core.signals import Flag
 from turnout_serve.cli.logs import TextLines
 from turnout_serve.client import join
 from turnout_serve.client.answers import survey_of
-from turnout_serve.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep
+from turnout_serve.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep, Untrusted
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import send
 from turnout_serve.client.join import Connection, Joined, ServerSilent, announcement, fetch
@@ -445,6 +445,50 @@ def test_client_gives_up_a_server_that_only_a_proxy_answers_for(caplog):
     with speaking(bad_gateway) as (connection, _), pytest.raises(ServerSilent, match=silent):
         Joined(made, connection, patience=0.05).run()
     assert "the server does not answer: trying again" in caplog.text
+
+
+LOGIN = {
+    "page": response(b"<html>Welcome! Log in", headers="content-type: text/html; charset=utf-8\r\n"),
+    "redirect": response(b"", "302 Found", "location: http://login.example/\r\n"),
+}
+
+
+@pytest.mark.parametrize("portal", LOGIN)
+def test_login_page_of_a_network_is_no_answer(portal):
+    """It answers for any server, once a client is in its network: the client waits, and gives up in the end."""
+    made = Client(Newcomer(ClientState(), manners=Manners(backoff=0.01), jitter=random.Random(0)), NO_TRAINER)
+    stopped, enrolled = Flag(), response({"client": 0, "run": "r1"})
+    signal = threading.Timer(20.0, stopped.set)
+    signal.start()
+    with (
+        speaking(enrolled, LOGIN[portal]) as (connection, heard),
+        pytest.raises(ServerSilent, match="has not answered for"),
+    ):
+        Joined(made, connection, stopped, patience=0.3).run()
+    signal.cancel()
+    assert len(heard) > 2
+
+
+def test_certificate_that_is_not_trusted_for_a_while_ends_no_client(monkeypatch, caplog):
+    """It has expired for an hour, or somebody else answers on the way; a server that was never trusted is an error."""
+    refused = Untrusted("no connection to https://x: the certificate of the server is not valid yet, or no longer")
+    over = Answer(200, json.dumps({"over": "the run is over"}).encode())
+    said = [Answer(201, b'{"client": 0, "run": "r1"}'), refused, refused, refused, over]
+
+    def sends(*_, **__):
+        answer = said.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(join, "send", sends)
+    newcomer = Newcomer(ClientState(), manners=Manners(backoff=0.01), jitter=random.Random(0))
+    assert Joined(Client(newcomer, NO_TRAINER), Connection("https://x")).run() == "the run is over"
+    (record, *_) = caplog.records
+    assert (record.getMessage(), record.reason) == ("the server does not answer: trying again", str(refused))
+    said.append(refused)
+    with pytest.raises(JoinError, match="not valid yet, or no longer"):
+        Joined(Client(Newcomer(ClientState()), NO_TRAINER), Connection("https://x")).run()
 
 
 def test_invalid_seconds_are_refused():

@@ -25,6 +25,10 @@ class JoinError(TurnoutError, RuntimeError):
     """The server and this client cannot work together; the message says why."""
 
 
+class Untrusted(JoinError):
+    """One side does not trust the certificate of the other."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A request to the server.
@@ -77,8 +81,13 @@ class Answer:
 
     @property
     def is_of_server(self) -> bool:
-        """True for an answer of the server: its errors have a reason, which those of a proxy lack."""
-        return 0 < self.status < 400 or "reason" in self.table()
+        """True for an answer of the server: its errors have a reason, which those of a proxy lack.
+
+        Neither does it redirect, or answer a client in text, as the login page of a network does.
+        """
+        if 200 <= self.status < 300:
+            return not self.headers.get("content-type", "").startswith("text/")
+        return "reason" in self.table()
 
     @property
     def reason(self) -> str:

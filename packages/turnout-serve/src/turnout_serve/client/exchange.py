@@ -17,7 +17,7 @@ import httpcore2
 import httpx2
 
 from turnout.core.display import printable
-from turnout_serve.client.calls import Answer, Call, JoinError
+from turnout_serve.client.calls import Answer, Call, JoinError, Untrusted
 
 _STEP = 0.25  # seconds between two checks
 _PIECE = 1 << 16  # bytes that are written between two checks
@@ -168,13 +168,13 @@ class Incoming:
         """Return the answer; after an error, the received part of a model, or status 0.
 
         Raises:
-            JoinError: if one side does not trust the certificate of the other.
+            Untrusted: if one side does not trust the certificate of the other.
         """
         if error is None:
             return Answer(self._status, bytes(self._body), self._headers)
         if (failure := _of_tls(error)) is not None:
             url = error.request.url
-            raise JoinError(f"no connection to {url.scheme}://{url.netloc.decode()}: {_remedy(failure)} ({failure})")
+            raise Untrusted(f"no connection to {url.scheme}://{url.netloc.decode()}: {_remedy(failure)} ({failure})")
         if self._status in (200, 206) and self._call.resumes:
             return Answer(self._status, bytes(self._body), self._headers)
         why = printable(error or type(error).__name__, 200)
@@ -184,7 +184,7 @@ class Incoming:
 
 
 def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the TLS error that caused an error, if it concerns certificates and so will occur again; None otherwise."""
+    """Return the TLS error that caused an error, if it concerns certificates and so may occur again; None otherwise."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     lasting = error is not None and any(

@@ -14,7 +14,7 @@ from typing import Any
 from turnout.core.checks import TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
-from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
+from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Untrusted, Work
 from turnout_serve.client.connection import PLAIN, Connection, fetch
 from turnout_serve.client.exchange import WatchedClient, send
 from turnout_serve.client.newcomer import Newcomer
@@ -140,6 +140,7 @@ class Joined:
         self._stopped, self._notice, self._sent = stopped or Flag(), notice, sent
         self._patience = math.inf if patience is None else patience
         self._silent_since: float | None = None
+        self._was_heard = False
         self._told_at = 0.0
         self._stopped_at: float | None = None
 
@@ -179,6 +180,7 @@ class Joined:
     def _heard(self, answer: Answer) -> None:
         """Say when the server is away, and for how long; give up after too long without an answer."""
         now, is_heard = time.monotonic(), answer.is_of_server
+        self._was_heard |= is_heard
         if is_heard and self._silent_since is not None:
             log.warning("the server answers again", extra={"away_seconds": round(now - self._silent_since)})
         if not is_heard and (self._silent_since is None or now - self._told_at >= _TELLS_EVERY):
@@ -200,10 +202,19 @@ class Joined:
             return Answer(0, headers={"error": str(error)})
 
     def _exchange(self, http: WatchedClient, call: Call) -> Answer:
-        """Send a request, and heartbeats meanwhile."""
+        """Send a request, and heartbeats meanwhile.
+
+        A server that has answered before may have let its certificate expire, or another machine, such as the login page of
+        a network, may be in between: that is no answer, and no reason to leave for good.
+        """
         self._sent(call, self._client)
-        with _beating(self._connection, *call.heartbeat) if call.heartbeat else nullcontext():
-            return send(http, call, self._late if _delivers(call) else self._stopped.is_set)
+        try:
+            with _beating(self._connection, *call.heartbeat) if call.heartbeat else nullcontext():
+                return send(http, call, self._late if _delivers(call) else self._stopped.is_set)
+        except Untrusted as error:
+            if not self._was_heard:
+                raise
+            return Answer(0, headers={"error": str(error)})
 
     def _do(self, http: WatchedClient, action: Any) -> Any:
         """Carry out an action, and return its result."""
