@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 from turnout.core.checks import ConfigurationError, DataError, count, known_name, refuse
 from turnout.core.ranges import Positive
 from turnout.data.federated import FederatedData
-from turnout.models.pretrained import config_of, first_line, has_weights, needed, plain, short
+from turnout.models.pretrained import config_of, files_of, first_line, has_weights, needed, plain, short
 from turnout.models.quantized import quantize
 from turnout.models.spec import ModelSpec, dropout_rate
 from turnout.models.transformer import Transformer
@@ -118,6 +119,11 @@ class HuggingFace(ModelSpec, name="huggingface"):
 
     def check_size(self, input_shape: tuple[int, ...], num_classes: int, most: float) -> None:
         """Check nothing: the size of a base is known once it is loaded."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The local files of the base, whose contents runs are compared by."""
+        return files_of(self.base)
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a `Transformer`.

@@ -48,6 +48,14 @@ def has_weights(base: str) -> bool:
     return not path.is_dir() or any(any(path.glob(pattern)) for pattern in ("*.safetensors", "pytorch_model*.bin"))
 
 
+def files_of(base: str) -> list[Path]:
+    """Return the configuration and the weights of a base that is a local folder or file; none of another."""
+    if base.lstrip().startswith("{"):
+        return []
+    patterns = ("config.json", "*.safetensors", "pytorch_model*.bin")
+    return [Path(base), *(path for pattern in patterns for path in Path(base).glob(pattern))]
+
+
 def short(base: str) -> str:
     """Return a base as messages name it."""
     return repr(base) if len(base) < 80 else f"{base[:77]!r}..."

@@ -18,6 +18,7 @@ from turnout.data.shards import Shards
 from turnout.engine.loss import OfExamples
 from turnout.engine.parameters import Layout
 from turnout.population.table import ENDINGS
+from turnout.record.user_code import code, of_files
 
 
 class Kind(str):
@@ -55,15 +56,19 @@ def describe(thing: Any) -> Any:
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        fields = {f.name: describe(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
-        return {"kind": Kind.named(type(thing))} | fields | _content(fields)
+        values = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
+        fields = {name: describe(value) for name, value in values.items()}
+        parts = [part for value in values.values() for part in (value if isinstance(value, tuple) else (value,))]
+        used = code([type(thing), *parts]) | _content(fields, getattr(thing, "files", ()))
+        return {"kind": Kind.named(type(thing))} | fields | used
     return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
-def _content(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return checksums of the tables that options name, by option; empty without any, or where the files are not there."""
+def _content(options: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
+    """Return checksums of the tables that options name, by option, and of further files; those that are missing have none."""
     paths = {name: Path(value) for name, value in options.items() if isinstance(value, str) and value.endswith(ENDINGS)}
     sums = {name: f"crc32 {zlib.crc32(path.read_bytes()):08x}" for name, path in paths.items() if path.is_file()}
+    sums |= of_files(files)
     return {"content": sums} if sums else {}
 
 
@@ -116,7 +121,7 @@ def _module(module: nn.Module) -> dict[str, Any]:
         "crc32": zlib.crc32(_bytes(layout.flatten(module))),
         "fixed_crc32": _checksum(fixed),
         "layers": {name or "whole": _layer(layer) for name, layer in module.named_modules()},
-    }
+    } | code(map(type, module.modules()))
 
 
 def _layer(layer: nn.Module) -> str:
@@ -139,7 +144,7 @@ def _loss(loss: nn.Module) -> dict[str, Any]:
     options = {
         key: describe(value) for key, value in vars(loss).items() if not key.startswith("_") and key != "training"
     }
-    return {"kind": type(loss).__name__, "options": options, "crc32": _checksum(loss.buffers())}
+    return {"kind": type(loss).__name__, "options": options, "crc32": _checksum(loss.buffers())} | code([type(loss)])
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:
@@ -191,7 +196,14 @@ def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**description, "rounds": None, "memory_budget": None}
 
 
-_NEWER = {"content", "fixed_crc32", "held_out", "inputs", "layers"}  # keys that descriptions of older versions lack
+_NEWER = {
+    "code",
+    "content",
+    "fixed_crc32",
+    "held_out",
+    "inputs",
+    "layers",
+}  # keys that descriptions of older versions lack
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:

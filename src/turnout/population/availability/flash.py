@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from turnout.data.directory import Place
@@ -35,11 +36,20 @@ class Flash(Recording, name="flash"):
     available: Literal["charging", "battery_50", "battery_75"] = "charging"
     directory: str | None = None
 
+    @property
+    def files(self) -> list[Path]:
+        """The file of the recording, whose content runs are compared by; none where it is missing."""
+        place = self._place.find(self.directory)
+        return [] if place is None else [place / _FLASH[self.available]]
+
+    @property
+    def _place(self) -> Place:
+        return Place("flash", (_FLASH[self.available],), ("Availability",), remedy=_REMEDY)
+
     def intervals(self) -> tuple[Intervals, int]:
         """Return the intervals in which phones were available, and the number of phones."""
-        file = _FLASH[self.available]
-        where = Place("flash", (file,), ("Availability",), remedy=_REMEDY).locate(self.directory)
-        return of_devices(read_intervals(str(where / file), "flash"), 300, "flash")
+        file = self._place.locate(self.directory) / _FLASH[self.available]
+        return of_devices(read_intervals(str(file), "flash"), 300, "flash")
 
 
 _FLASH = {

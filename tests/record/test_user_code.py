@@ -1,0 +1,106 @@
+"""A run is resumed only with the functions, classes and files that it began with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import turnout as to
+from turnout.cli import user_code as loading
+from turnout.core.checks import CheckpointError
+from turnout.models.huggingface import HuggingFace
+from turnout.population.availability.flash import Flash
+from turnout.record.describe import describe, differences
+
+SOURCE = """
+import torch
+from torch import nn
+import turnout as to
+
+def loss(outputs, targets):
+    return SCALE * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+def sure(outputs, targets):
+    return outputs.max() + SHIFT
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return WIDTH * self.last(x.flatten(1))
+"""
+FIRST = {"SCALE": "1.0", "SHIFT": "0.0", "WIDTH": "1.0"}
+
+
+def experiment(path: Path, rounds: int = 1, **changed: Any) -> to.Experiment:
+    """Write the user's file with these numbers, and return the experiment with what is in it."""
+    text = SOURCE
+    for name, value in (FIRST | changed).items():
+        text = text.replace(name, value)
+    path.write_text(text, encoding="utf-8")
+    import linecache
+
+    linecache.checkcache()
+    loss, sure, net = (loading.loaded(f"{path}:{name}") for name in ("loss", "sure", "Net"))
+    torch.manual_seed(0)
+    data = to.data.digits().split(to.partition.Iid(), num_clients=5)
+    return to.Experiment(data, net(), loss=loss, metrics=(sure,), rounds=rounds, evaluate_every=1)
+
+
+@pytest.mark.parametrize(("changed", "named"), [
+    ({"SCALE": "2.0"}, r"code\.loss: 'crc32 \w+' and 'crc32 \w+'"),
+    ({"SHIFT": "1.0"}, r"code\.sure: 'crc32"),
+    ({"WIDTH": "3.0"}, r"model\.code\.Net: 'crc32"),
+])  # fmt: skip
+def test_changed_body_is_noticed(changed: dict[str, str], named: str, tmp_path: Path):
+    experiment(tmp_path / "mine.py").run(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=named):
+        experiment(tmp_path / "mine.py", rounds=2, **changed).run(tmp_path / "run", resume=True)
+    experiment(tmp_path / "mine.py", rounds=2).run(tmp_path / "run", resume=True)
+
+
+def test_comments_and_runs_of_older_versions_are_no_difference(tmp_path: Path):
+    before = describe(experiment(tmp_path / "mine.py"))
+    again = describe(
+        experiment(tmp_path / "mine.py", **dict[str, Any]({"return outputs": "# of all\n\n    return outputs"}))
+    )
+    assert before["code"].keys() == {"loss", "sure"}
+    assert not list(differences(before, again))
+    older: Any = json.loads(json.dumps(before))
+    del older["code"], older["model"]["code"]
+    assert not list(differences(older, again))
+
+
+def test_code_of_packages_is_left_out():
+    data = to.data.digits().split(to.partition.Iid(), num_clients=5)
+    described = describe(
+        to.Experiment(data, torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), rounds=1)
+    )
+    assert '"code"' not in json.dumps(described)
+
+
+def test_files_of_a_base_and_of_a_recording_are_compared(tmp_path: Path):
+    base, recording = tmp_path / "base", tmp_path / "Availability" / "flash300_2_state.parquet"
+    base.mkdir()
+    recording.parent.mkdir()
+
+    def described(weights: bytes, phones: bytes) -> dict[str, Any]:
+        (base / "config.json").write_text("{}")
+        (base / "model.safetensors").write_bytes(weights)
+        recording.write_bytes(phones)
+        pieces = {"model": HuggingFace(str(base)), "availability": Flash(directory=str(tmp_path))}
+        return {name: describe(piece) for name, piece in pieces.items()}
+
+    first = described(bytes(10_000_000), b"one")
+    assert list(differences(first, described(bytes(10_000_000), b"one"))) == []
+    changed = list(differences(first, described(bytes(9_990_000) + b"1" * 10_000, b"two")))
+    assert sorted(text.partition(":")[0] for text in changed) == [
+        "availability.content.flash300_2_state.parquet", "model.content.model.safetensors"
+    ]  # fmt: skip
+    assert "content" not in describe(HuggingFace("gpt2"))
