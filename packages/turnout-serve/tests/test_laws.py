@@ -95,6 +95,22 @@ def test_buffered_deployment_equals_simulation(world, monkeypatch, algorithm, pa
     assert staleness.max() > 0
 
 
+def test_client_pauses_where_its_model_is_gone(world):
+    """The server gives the same task again: a client that asked at once would ask without an end."""
+    deployed = world(experiment("fedau", rounds=1, population=Population(Everyone())))
+    home, done = deployed.homes[0], list[str]()
+    for other in deployed.homes:
+        other.step(deployed.host)
+    while not (isinstance(home.action, Call) and home.action.path.startswith("/v1/models/")):
+        home.step(deployed.host)
+    for path in deployed.host.store.files.models.iterdir():
+        path.unlink()
+    for _ in range(6):
+        done.append(home.action.path.split("/")[2] if isinstance(home.action, Call) else "pause")
+        home.step(deployed.host)
+    assert done == ["models", "pause", "checkin"] * 2
+
+
 def test_interrupted_download_is_resumed(world):
     """Only the missing bytes are requested, and the client trains from the whole model."""
     deployed = world(experiment("fedau", rounds=1, population=Population(Everyone())))

@@ -21,7 +21,7 @@ async function outcome(answers) {
   globalThis.fetch = async (url) => {
     const path = new URL(url).pathname, part = path.endsWith("/heartbeat") ? "heartbeat" : path.split("/", 3).join("/");
     const answer = await (answers[part] ?? standard[part])();
-    return new Response(answer instanceof Uint8Array ? answer : JSON.stringify(answer));
+    return answer instanceof Response ? answer : new Response(answer instanceof Uint8Array ? answer : JSON.stringify(answer));
   };
   const client = new Client("http://hostile", examples([[1, 2], [3, 4]], [0, 1]), {backoff: 0.001, longest: 0.001});
   return client.run().catch((error) => `${error.constructor.name}: ${error.message}`);
@@ -58,5 +58,15 @@ found.beats = beats;
 beats = 0;
 found.silent = await outcome({...working(model), heartbeat: () => (beats++, new Promise(() => {}))});
 found.open = beats;
+
+// A model that is gone.
+let pauses = 0;
+const {pause} = Client.prototype;
+Client.prototype.pause = function count(length) {
+  pauses++;
+  return pause.call(this, length);
+};
+found.gone = await outcome({...working(model), "/v1/models": () => new Response('{"reason": "gone"}', {status: 404})});
+found.pauses = pauses;
 console.log(JSON.stringify(found));
 process.exit();

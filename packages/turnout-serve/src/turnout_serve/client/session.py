@@ -191,6 +191,7 @@ class Client:
             body = body if len(body) < task.size else b""  # damaged: download it again
             answer = yield from self._requested(task, len(body))
             if answer.status == 404:
+                yield self._newcomer.pause(4)  # before the server is asked for work, and may give the same task again
                 return None
             if answer.status in (200, 206):
                 body = answer.body if answer.status == 200 else body + answer.body

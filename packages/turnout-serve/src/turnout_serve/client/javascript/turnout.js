@@ -620,7 +620,7 @@ export class Client {
       const headers = got.length ? {range: `bytes=${got.length}-`} : {};
       const options = {headers, most: task.size, seconds: 120 + task.size / 50_000, partial: true, stops: true};
       const answer = await this.once("GET", `/v1/models/${task.model}`, options);
-      if (answer.status === 404) return null;
+      if (answer.status === 404) return this.pause(this.backoff(4)).then(() => null); // it may get the same task again
       if (answer.status === 200) got = answer.body;
       if (answer.status === 206) got = joined([got, answer.body]);
       if (got.length === task.size && hex(sha256(got)) === task.model) break;
