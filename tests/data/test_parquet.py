@@ -202,3 +202,27 @@ def test_clients_that_are_missing_or_of_two_types_are_refused(tmp_path: Path) ->
         DataError, match=r"column 'who' is int64 in .*0.parquet and string in .*: write one type in all files"
     ):
         written([1, 2], ["1", "2"])
+
+
+def test_whole_numbers_as_floats_need_a_task(tmp_path: Path) -> None:
+    path = tmp_path / "floats.parquet"
+    pq.write_table(pa.table({"user": ["a", "b", "b"], "x": [0.5, 1.5, 2.5], "y": [1.0, 0.0, 2.0]}), path)
+    columns: dict[str, Any] = {"client": "user", "label": "y", "inputs": ("x", "x")}
+    tasks: tuple[Any, ...] = ("classification", "regression")
+    with pytest.raises(
+        DataError, match=r"holds whole numbers as floats \(0\.0, 1\.0, 2\.0\).* write task='classification'"
+    ):
+        ParquetClients(path, **columns)
+    read = {task: [y for _, y in ParquetClients(path, task=task, **columns)] for task in tasks}
+    assert [(y.tolist(), y.dtype) for y in read["classification"]] == [([1], torch.int64), ([0, 2], torch.int64)]
+    assert [(y.tolist(), y.dtype) for y in read["regression"]] == [([1.0], torch.float32), ([0.0, 2.0], torch.float32)]
+    pq.write_table(pa.table({"user": ["a", "b", "b"], "x": [0.5, 1.5, 2.5], "y": [1.0, 0.5, 2.0]}), path)
+    assert [y.tolist() for _, y in ParquetClients(path, **columns)] == [[1.0], [0.5, 2.0]]
+    with pytest.raises(DataError, match=r"column 'y' holds fractions, which are no classes: write task='regression'"):
+        list(ParquetClients(path, task="classification", **columns))
+    pq.write_table(pa.table({"user": ["a", "b"], "x": [0.5, 1.5], "y": [70, 80]}), path)
+    assert [y.dtype for _, y in ParquetClients(path, task="regression", **columns)] == [torch.float32] * 2
+    with pytest.raises(ConfigurationError, match=r"classes: got \('a',\), needed none beside task='regression'"):
+        ParquetClients(path, task="regression", classes=("a",), **columns)
+    with pytest.raises(ConfigurationError, match=r"unknown task 'regresion'"):
+        ParquetClients(path, **columns, **dict[str, Any](task="regresion"))

@@ -50,7 +50,7 @@ def labels_of(
     if len(kinds) > 1:
         raise different_types(parts, name)
     if kinds == {"f"}:
-        whole = _whole_floats(values)
+        whole = whole_floats(values)
         if task is None and whole is None:
             return _floats(values, name), None
         if task is None:
@@ -141,7 +141,7 @@ def _floats(values: Sequence[np.ndarray], name: str) -> np.ndarray:
         return numbers.astype(np.float32)
 
 
-def _whole_floats(values: Sequence[np.ndarray]) -> str | None:
+def whole_floats(values: Sequence[np.ndarray]) -> str | None:
     """Return a few distinct whole numbers >= 0 of a column of floats in words; None for others."""
     distinct = np.unique(np.concatenate(values))
     if len(distinct) > _FEW or not len(distinct) or (distinct < 0).any() or (distinct != np.rint(distinct)).any():

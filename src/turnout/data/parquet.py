@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.core.checks import ConfigurationError, DataError, count, known_name, refuse
 from turnout.data.client_ids import different_names
 from turnout.data.images import decoded, one_ahead
+from turnout.data.labels import Task, whole_floats
 from turnout.data.pixels import mode_of
 
 
@@ -41,20 +42,21 @@ class ParquetClients:
         path: a file, or a folder of ``.parquet`` files, which are read in the order of their names.
         client: the column with the client of each row.
         label: the column with the targets: integers, truth values or text are classes, floats are numbers to predict, in the
-            type of floating-point inputs, else float32.
+            type of floating-point inputs, else float32. Floats that are a few whole numbers may be either, see `task`.
         inputs: the column of encoded images (bytes, or a struct with a field ``bytes``), or of lists of numbers of one
             length, which keep their type; or the numeric columns of a table, which become float32.
         size: height and width to which images are scaled; required for images.
         colors: number of colors of images, 3, or 1 for gray.
         classes: texts of the labels, in the order of their numbers; required for labels of text.
+        task: ``"classification"`` or ``"regression"``; None goes by the type of the column of targets.
 
     Attributes:
         clients: names of the clients, in order.
 
     Raises:
-        ConfigurationError: if images have no size, or labels of text have no classes.
-        DataError: if a column is missing, the rows of a client are not contiguous or, during iteration, data cannot be
-            read.
+        ConfigurationError: if images have no size, labels of text have no classes, or a task is unknown or has no classes.
+        DataError: if a column is missing, whole numbers as floats could be labels, the rows of a client are not contiguous
+            or, during iteration, data cannot be read.
 
     Example:
         >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
@@ -75,7 +77,12 @@ class ParquetClients:
         size: int | None = None,
         colors: int = 3,
         classes: Sequence[str] | None = None,
+        task: Task | None = None,
     ) -> None:
+        if task is not None:
+            known_name("task", task, ("classification", "regression"))
+        if task == "regression" and classes is not None:
+            raise refuse("classes", given=classes, needed="none beside task='regression'")
         if size is not None:
             count("size", size)
         self._size, self._mode, self._label = size or 0, mode_of(colors), label
@@ -84,7 +91,8 @@ class ParquetClients:
         self._paths = _paths(Path(path))
         self._files = list(map(_opened, self._paths))
         self._check_types(client)
-        self._images = self._holds_images(client)
+        self._images, self._task = self._holds_images(client), task
+        self._check_floats()
         self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
         # The clients of a row group are consecutive, so caching the last group serves several of them.
@@ -112,6 +120,21 @@ class ParquetClients:
         if texts and self._classes is None:
             raise ConfigurationError(f"classes: column {self._label!r} holds text: write classes=('cat', 'dog')")
         return images
+
+    def _check_floats(self) -> None:
+        """Refuse floats that are a few whole numbers, as labels become beside missing values, without a task."""
+        groups = [(file, group) for file in self._files for group in range(file.num_row_groups)]
+        if self._task is None and pa.types.is_floating(self._files[0].schema_arrow.field(self._label).type):
+            columns = (file.read_row_group(group, columns=[self._label])[self._label] for file, group in groups)
+            distinct, whole = np.zeros(0), ""
+            for column in columns:
+                distinct = np.union1d(distinct, column.to_numpy())
+                if (whole := whole_floats([distinct])) is None:
+                    return
+            raise DataError(
+                f"column {self._label!r} holds whole numbers as floats ({whole}), as labels become beside missing values: "
+                "write task='classification' for classes, or task='regression' for numbers to predict"
+            )
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -184,7 +207,12 @@ class ParquetClients:
             values = table[self._label]
             values = values.cast(pa.int64()) if pa.types.is_boolean(values.type) else values
             array = _numbers(values, self._label, client)
-            return array.astype(np.int64 if array.dtype.kind != "f" else inputs if inputs.kind == "f" else np.float32)
+            if self._task == "classification" and (array != np.rint(array)).any():
+                raise DataError(
+                    f"column {self._label!r} holds fractions, which are no classes: write task='regression'"
+                )
+            is_number = self._task == "regression" or (self._task is None and array.dtype.kind == "f")
+            return array.astype((inputs if inputs.kind == "f" else np.float32) if is_number else np.int64)
         values = table[self._label].to_pylist()
         if unknown := [value for value in values if value not in self._classes]:
             names = ", ".join(self._classes)
