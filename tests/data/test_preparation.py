@@ -420,3 +420,21 @@ def test_private_runs_refuse_statistics_of_training_rows(options, named):
     declared = {"mean": {"age": 50.0}, "std": {"age": 10.0}}
     declared |= {"categories": {"sex": ("f", "m")}} if "categories" in options else {}
     assert run(noise, **declared)
+
+
+def test_outputs_of_an_unknown_loss_are_said_to_be_what_they_are() -> None:
+    def hinge(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.multi_margin_loss(outputs, targets, reduction="none")
+
+    def poisson(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.poisson_nll_loss(outputs.squeeze(1), targets, reduction="none")
+
+    data = to.data.from_table(TABLE, **OPTIONS).split(test_fraction=0.2)
+    result = to.Experiment(data=data, model=to.models.Logistic(), loss=hinge, rounds=1).run()
+    with logged("predict_proba.*unknown what the loss .*hinge takes outputs for: their softmax is returned"):
+        result.predict_proba(TABLE)
+    assert set(result.predict(TABLE)) <= {"no", "yes"}
+    doses = to.data.from_table(TABLE, label="dose", client="at", features=("age",)).split(test_fraction=0.0)
+    result = to.Experiment(data=doses, model=to.models.Logistic(), loss=poisson, rounds=1).run()
+    with logged("predict.*unknown what the loss .*poisson takes outputs for: they are returned as they are"):
+        result.predict(TABLE)

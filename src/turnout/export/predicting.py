@@ -31,8 +31,8 @@ class Predicting:
     def predict(self, table: Any, client: int | None = None) -> np.ndarray:
         """Return the class of each row of a table by name (by number without names), or the predicted numbers, ``[n]``.
 
-        If `nn.PoissonNLLLoss` takes outputs for logarithms, the numbers are their exponentials. Losses of your own are not
-        known: their numbers are the outputs.
+        If `nn.PoissonNLLLoss` takes outputs for logarithms, the numbers are their exponentials. Of a loss of your own, the
+        numbers are the outputs, and the class is that of the largest output; the log says so of numbers.
 
         Args:
             table: a file, a data frame, an Arrow table or a mapping with the columns of inputs.
@@ -45,14 +45,14 @@ class Predicting:
         """
         outputs = self._outputs(table, client)
         if self._are_numbers:
-            outputs = outputs.exp() if usage.are_logarithms(self.config) else outputs
-            return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
+            return usage.numbers(outputs, self.config)
         return usage.predictions(outputs, self.preparation, usage.loss_of(self.config))
 
     def predict_proba(self, table: Any, client: int | None = None) -> np.ndarray:
         """Return the probability of each class for each row of a table, ``[n, C]``; see `predict`.
 
-        Of several labels 0 and 1 for each row, it is the probability that each is 1.
+        Of several labels 0 and 1 for each row, it is the probability that each is 1. Of a loss of your own, it is the softmax
+        of the outputs, and the log says so.
 
         Raises:
             ConfigurationError: if the targets are numbers, or the loss does not determine what a single output means; and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,15 @@ from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.preparation import FILE, Preparation
 from turnout.data.transformer import FittedTransform
 
+LOG = logging.getLogger(__name__)
+
 Prepared = Preparation | FittedTransform
 
 BINARY = ("BCEWithLogitsLoss", "BCELoss", "MultiLabelSoftMarginLoss")
 """Losses of labels 0 and 1, with one output for each."""
 
 _LOGITS = ("cross_entropy", "CrossEntropyLoss", "NLLLoss")  # losses with an output for each class
+_OF_NUMBERS = ("squared_error", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "PoissonNLLLoss")
 
 
 def preparation_of(config: Mapping[str, Any] | None) -> Preparation | None:
@@ -62,6 +66,7 @@ def usage(file: str, module: nn.Module | None, preparation: Preparation, loss: s
     names = [column.name for column in preparation.columns]
     code = f"""
 import json
+import logging
 from collections import OrderedDict
 import numpy as np
 import torch
@@ -167,7 +172,18 @@ def probabilities(outputs: torch.Tensor, loss: str) -> np.ndarray:
             "loss=torch.nn.BCEWithLogitsLoss() or torch.nn.BCELoss(), or read the outputs yourself, those of "
             "result.model(result.preparation(table))"
         )
+    if loss not in _LOGITS:
+        LOG.warning("predict_proba(): it is unknown what the loss %s takes outputs for: their softmax is returned, which is "
+                    "no probability unless they are logits", loss)  # fmt: skip
     return torch.softmax(outputs.double(), dim=1).numpy()
+
+
+def numbers(outputs: torch.Tensor, config: Mapping[str, Any] | None) -> np.ndarray:
+    """Return predicted numbers, without the second axis if there is one for each example."""
+    if (loss := loss_of(config)) not in _OF_NUMBERS:
+        LOG.warning("predict(): it is unknown what the loss %s takes outputs for: they are returned as they are", loss)
+    outputs = outputs.exp() if are_logarithms(config) else outputs
+    return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
 
 
 def predictions(outputs: torch.Tensor, preparation: Prepared | None, loss: str) -> np.ndarray:
@@ -176,7 +192,8 @@ def predictions(outputs: torch.Tensor, preparation: Prepared | None, loss: str) 
     Raises:
         DataError: if outputs are NaN.
     """
-    shares = probabilities(outputs, loss)
+    many = loss not in BINARY and outputs.dim() > 1 and outputs.shape[1] > 1  # of which the largest counts
+    shares = torch.softmax(outputs.double(), dim=1).numpy() if many else probabilities(outputs, loss)
     if (missing := np.isnan(shares).any(axis=1)).any():
         row = int(missing.argmax()) + 1
         raise DataError(
