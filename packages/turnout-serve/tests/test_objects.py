@@ -131,6 +131,29 @@ def test_object_store_gives_the_same_bits_as_files(world, remote, undisturbed, m
     assert remote.count == asked
 
 
+@pytest.mark.parametrize("at_work_then", [False, True])
+def test_loss_of_the_disk_loses_no_report(world, remote, undisturbed, at_work_then):  # noqa: F811
+    """The database is elsewhere, here in the only file that is left: the journal and the store lead to the same model."""
+    deployed = world(RUN, store=URL, checkpoint_every=0.0)
+    for _ in range(3):
+        deployed.round()
+    if at_work_then:  # a report of the present step was taken, and is only in the store
+        for home in deployed.homes[:2]:
+            home.turn(deployed.host)
+    assert 0 < deployed.host.driver.version < RUN.rounds
+    assert remote.names("reports")
+    deployed.host.close()
+    for path in deployed.folder.iterdir():
+        if not path.name.startswith(JOURNAL_FILE):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    deployed.restart()
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert deployed.host.driver.ledger.dropped == {}
+    deployed.host.service.writer.checkpoint()
+    assert replay(deployed.setting, deployed.folder, store=URL).same is True
+
+
 def test_clients_that_trust_no_store_send_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
     monkeypatch.setattr(session, "links", lambda *_: {})
     deployed = world(RUN, store=URL).run()
