@@ -128,6 +128,33 @@ def test_server_refuses_an_update_far_beyond_those_before(world, tmp_path, resta
     assert len(json.dumps(entries[0].data)) < 120
 
 
+def test_repeated_report_counts_once(world):
+    """The attack: a client sends its report again and again before it is taken, so that its norm is the usual one."""
+    deployed = world(RUN)
+    while deployed.host.driver.version < 2:
+        for home in deployed.homes:
+            home.step(deployed.host)
+        deployed.host.pump()
+    service, usual = deployed.host.service, deployed.host.service.usual
+    home = next(
+        home for home in deployed.homes if deployed.host.driver.tasks.training_of(home.state.client) is not None
+    )
+    home.train(deployed.host)
+    pending, before = home.state.pending, len(usual._recent["delta"])
+    answers = []
+    for number in range(300):
+        part = deployed.host.store.files.incoming / f"{number}.part"
+        part.write_bytes(pending.body)
+        size = {"delta": 99.0}
+        answers.append(service.report(home.state.client, pending.task.task, pending.digest, part, size))
+    deployed.host.pump()
+    assert [answer.result(0).status for answer in answers] == [201] + 299 * [200]
+    assert (len(usual._recent["delta"]), usual._recent["delta"].count(99.0)) == (before + 1, 1)
+    deployed.restart()
+    restored = deployed.host.service.usual._recent["delta"]
+    assert (len(restored), restored.count(99.0)) == (before + 1, 1)
+
+
 def test_first_loss_has_a_bound_too(world, tmp_path):
     deployed = world(RUN, homes=tmp_path)
     deployed.host.pump()

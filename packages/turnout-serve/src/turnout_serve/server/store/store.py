@@ -168,10 +168,14 @@ class Store:
         return found[0].link if found else None
 
     def sizes(self, most: int = 256) -> list[dict[str, float]]:
-        """Return the sizes of the vectors of the last reports, as `turnout_serve.server.run.usual` has written them."""
+        """Return the sizes of the vectors of the last reports, as `turnout_serve.server.run.usual` has written them.
+
+        A report that was sent again before it was taken has several entries, and counts once.
+        """
         query = sa.select(db.JOURNAL).where(db.JOURNAL.c.kind == "report", db.JOURNAL.c.task < FIRST_TASK)
-        found = rows(self.engine, query.order_by(db.JOURNAL.c.number.desc()).limit(most))
-        return [Entry.of_row(row).data.get("sizes", {}) for row in reversed(found)]
+        found = rows(self.engine, query.order_by(db.JOURNAL.c.number.desc()).limit(16 * most))
+        last = list({row.task: row for row in reversed(found)}.values())[-most:]
+        return [Entry.of_row(row).data.get("sizes", {}) for row in last]
 
     def keep_reports(self, after: int, digests: Iterable[str]) -> None:
         """Delete all reports but these, and those of entries after a number.
