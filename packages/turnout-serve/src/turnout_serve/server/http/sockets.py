@@ -67,6 +67,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Stop counting the connection."""
         for timer in self._timers.values():
             timer.cancel()
+        self._unset_keepalive_if_required()  # which uvicorn leaves running, and the connection in memory, after a reset
         self.peers.forget(self, self._network)
         super().connection_lost(exc)
 
