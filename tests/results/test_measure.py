@@ -41,6 +41,15 @@ def test_measures_equal_known_values(measure, record, figure):
     assert Measure.read(measure).of(record) == pytest.approx(figure)
 
 
+def test_run_that_diverged_has_the_largest_fall():
+    assert (
+        Measure.read("largest_fall train_loss").of(run(train_loss=[4.0, 2.0, 1.0, 1.0, math.nan, math.nan])) == math.inf
+    )
+    assert (
+        Measure.read("largest_fall train_loss").of(run(train_loss=[4.0, 2.0, 1.0, 1.0, math.inf, math.inf])) == math.inf
+    )
+
+
 def test_spread_is_the_standard_deviation_over_clients_at_the_end():
     record = run(train_accuracy=[0.5, 0.6])
     record.history.set_clients(client=[0, 1, 2], train_accuracy=[0.4, None, 0.8], train_loss=[math.nan] * 3)

@@ -22,8 +22,9 @@ def _largest_fall(history: History, metric: str) -> float:
     """Return the largest deterioration from one evaluation to the next in the second half of the rounds."""
     rounds, values = history.column(metric)
     late = values[rounds > history.last_round / 2]
-    worse = np.diff(late) if less_is_better(metric) else -np.diff(late)
-    return max(0.0, float(worse.max())) if len(worse) else 0.0
+    with np.errstate(invalid="ignore"):
+        worse = np.diff(late if less_is_better(metric) else -late)
+    return float(np.maximum(0.0, worse.max())) if len(worse) else 0.0  # NaN if the run diverged
 
 
 def _recorded(history: History, metric: str, of_clients: bool) -> int:
