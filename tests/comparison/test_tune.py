@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import pytest
 
 import turnout as to
 from turnout.comparison.compare import compare
+from turnout.comparison.tune import _outcome
+from turnout.comparison.tuning import Outcome
 from turnout.core.checks import ConfigurationError
 from turnout.experiment import Experiment
+from turnout.record.query import History
+from turnout.results.records import RunRecord
 
 AXES = {"lr": (0.002, 0.02)}
 
@@ -104,3 +109,17 @@ def test_experiments_that_cannot_be_tuned_are_refused(tmp_path: Path) -> None:
 def test_budget_is_at_least_one() -> None:
     with pytest.raises(ConfigurationError, match="tune budget: got 0"):
         to.Tune(0, {})
+
+
+@pytest.mark.parametrize(("columns", "figure"), [
+    ({"validation_loss": math.nan}, -math.inf),
+    ({"validation_loss": math.inf}, -math.inf),
+    ({"validation_loss": 2.0, "validation_brier": 0.1}, -2.0),
+    ({"validation_loss": 2.0, "validation_accuracy": 0.5}, 0.5),
+])  # fmt: skip
+def test_run_that_diverged_is_the_worst_and_further_metrics_do_not_choose(
+    columns: dict[str, float], figure: float
+) -> None:
+    history = History()
+    history.record(round=1, num_participants=3, **columns)
+    assert _outcome(RunRecord("a", 0, history)) == Outcome(figure, 3)

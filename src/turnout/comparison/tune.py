@@ -149,7 +149,7 @@ def _outcome(record: RunRecord) -> Outcome:
         ConfigurationError: if the run recorded none.
     """
     history = record.history
-    names = [name for name in (CHOOSING[0], *history.column_names) if name.startswith("validation_")]
+    names = [name for name in (CHOOSING[0], "validation_loss", *history.column_names) if name.startswith("validation_")]
     name = next((name for name in names if name in history.column_names and history.has_values(name)), None)
     if name is None:
         raise ConfigurationError(
@@ -157,4 +157,5 @@ def _outcome(record: RunRecord) -> Outcome:
         )
     figure = float(history.column(name)[1][-1])
     updates = int(history.column("num_participants")[1].sum())
-    return Outcome(-figure if less_is_better(name) else figure, updates)
+    figure = -figure if less_is_better(name) else figure
+    return Outcome(-math.inf if math.isnan(figure) else figure, updates)
