@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from turnout.record.contents import writable
 from turnout.record.evaluations import Evaluations
 from turnout.record.figures import Figures
 from turnout.record.log import FILE as LOG
-from turnout.record.log import Log
+from turnout.record.log import Log, Rounds
 from turnout.record.predictions import PREDICTION_COLUMNS
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS
 from turnout.record.tables import build, concatenated, is_known, numbers, read, schema_of, write
@@ -82,6 +82,15 @@ class History(Figures):
         """
         self._log, self.clients = self._log.up_to(round), build({}, CLIENT_COLUMNS)
         self.predictions = build({}, PREDICTION_COLUMNS)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove the values of columns in the last round; the rounds are in memory afterwards."""
+        table, participation = self._log.whole()
+        for i, field in enumerate(table.schema):
+            if field.name in names:
+                column = pa.concat_arrays([*table[i].slice(0, len(table) - 1).chunks, pa.nulls(1, field.type)])
+                table = table.set_column(i, field, column)
+        self._log = Log([Rounds(table, participation)])
 
     def set_clients(self, **columns: Any) -> None:
         """Set the table of clients from arrays ``[N]``: those of `CLIENT_COLUMNS` or any other numbers; None is null.

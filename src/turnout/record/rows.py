@@ -29,11 +29,13 @@ class Recorder:
     Attributes:
         history: the tables.
         published: selects the figures that are recorded.
+        unplanned: columns of an evaluation of the last round alone, which is not due if the run is continued.
     """
 
     def __init__(self, algorithm: Algorithm, evaluate_every: int, weights: bool = False) -> None:
         self.history, self.published = History(), Published(algorithm)
         self._evaluate_every, self._weights = evaluate_every, weights
+        self.unplanned: list[str] = []
 
     def step(
         self,
@@ -53,7 +55,8 @@ class Recorder:
         row = {**_of_step(server, stepped), **figures}
         version = server.state.version
         if version % self._evaluate_every == 0 or server.over is not None:
-            row |= evaluate()
+            row |= (scores := evaluate())
+            self.unplanned = sorted(scores) if version % self._evaluate_every else []
         row = self.published.row({"num_participants": len(clients := np.unique(stepped.reports.client))} | row)
         record_weights = self._weights and self.published.weights
         self.history.record(

@@ -218,6 +218,7 @@ def save_simulation(simulation: Simulation, folder: Path, finished: bool = False
         "version": simulation.state.version,
         "experiment": simulation.description,
         "engine": simulation.objective.engine,
+        "unplanned": simulation.recorder.unplanned,
     }
     whole = _tensors(simulation) | checkpoint.flatten(tensors)
     save_run(folder, simulation.history, whole, facts, finished)
@@ -251,6 +252,9 @@ def restore(simulation: Simulation, folder: Path) -> None:
         simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
     history = History.load(folder, simulation.state.version)
     history.stopped_by = None  # the run goes on
+    if simulation.state.version < simulation.experiment.rounds and (names := facts.get("unplanned")):
+        with contents.restoring(file, "unplanned"):
+            history.forget(names)  # an uninterrupted run does not evaluate here
     if collectives.rank():  # process 0 alone appends to the log and deletes it
         history.rewind(history.last_round)
     simulation.recorder.history = history
