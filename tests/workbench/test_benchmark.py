@@ -58,7 +58,7 @@ def row(tmp_path_factory):
 def test_version_tunes_with_seeds_that_it_does_not_report_and_has_twelve_small_cells():
     version = Version.read("v1")
     assert not set(version.seeds) & set(version.tuning_seeds)
-    assert len(version.seeds) == 5
+    assert len(version.seeds) == 20
     assert len(version.of_tier("small")) == 12
     assert len({cell.name for cell in version.cells}) == len(version.cells)
     assert {cell.rates for cell in version.cells} == {"unrelated", "labels", "speed"}
