@@ -402,6 +402,28 @@ def test_interrupted_run_is_no_figure_and_no_reason(tmp_path, monkeypatch):
         rows.compute("fedau", SMALL, SMALL.cells, tmp_path / "row.json")
 
 
+@pytest.mark.parametrize("figure", RANKED)
+def test_tables_of_the_page_are_those_of_the_published_rows(figure) -> None:
+    version = Version.read()
+    table = table_of(rows.published(version), version, "small", figure)
+    page = (ROOT / "docs/benchmark.md").read_text("utf-8").splitlines()
+    for cell in table.cells:
+        found = {rule: row[cell.name] for rule, row in table.standings.items() if cell.name in row}
+        gaps = {rule: standing.gap for rule, standing in found.items() if standing.gap and standing.is_better}
+        better = sorted(gaps, key=lambda rule: -gaps[rule].mean)
+        shown = ", ".join(f"`{rule}` {100 * gaps[rule].mean:+.1f}" for rule in better[:5]) or "–"
+        more = f", {len(better) - 5} more" if len(better) > 5 else ""
+        mean = 100 * found[version.reference].figures[figure].mean
+        assert f"| `{cell.name}` | {mean:.1f} | {shown}{more} |" in page
+    kinds = [leads(table, version.reference, [cell for cell in table.cells if cell.rates in kind])
+             for kind in (("unrelated", "labels", "speed"), ("unrelated",), ("labels",), ("speed",))]  # fmt: skip
+    for rule in kinds[0]:
+        each = [kind.get(rule) for kind in kinds]
+        shown = [lead and (f"**{lead.gap.points}**" if lead.is_better else lead.gap.points) for lead in each]
+        line = f"| `{rule}` | {' | '.join(text or '–' for text in shown)} |"
+        assert line in page or not any(lead and lead.is_better for lead in each), line
+
+
 def test_pages_say_what_the_published_rows_show() -> None:
     version = Version.read()
     published = rows.published(version)

@@ -46,7 +46,7 @@ class RowOptions:
 
 @command(RunOptions)
 def run(options: RunOptions) -> None:
-    """Tune a rule in each cell, run it with five seeds, and write its row and a page with all rows.
+    """Tune a rule in each cell, run it with all seeds, and write its row and a page with all rows.
 
     Examples:
         turnout benchmark run fedau --jobs 2
