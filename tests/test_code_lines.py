@@ -3,7 +3,7 @@
 import pytest
 from scripts import code_lines
 
-LIMITS = {"turnout": 40_701, "turnout-serve": 11_639, "turnout-flower": 850}
+LIMITS = {"turnout": 40_704, "turnout-serve": 11_639, "turnout-flower": 850}
 """Who raises a number says in the commit what the lines are for, and what was left out instead."""
 
 

@@ -87,7 +87,18 @@ def test_diverged_round_is_a_gap():
 
 def test_seeds_are_averaged_at_their_common_rounds():
     records = [recorded("a", 0, "test_loss", [1.0, 2.0]), recorded("a", 1, "test_loss", [4.0], every=2)]
-    np.testing.assert_allclose(lines(curves(records, "test_loss"))[0].get_xydata(), [[1, 1], [2, 3]])
+    np.testing.assert_allclose(lines(curves(records, "test_loss"))[0].get_xydata(), [[2, 3]])
+    apart = [recorded("a", 0, "test_loss", [1.0]), recorded("a", 1, "test_loss", [4.0], every=2)]
+    np.testing.assert_allclose(lines(curves(apart, "test_loss"))[0].get_xydata(), [[1, 1], [2, 4]])
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_curve_ends_with_the_first_run_that_ends(smooth):
+    """The mean over those that go on would jump, as if all had changed."""
+    records = [recorded("a", seed, "test_loss", [1.0 + seed] * rounds) for seed, rounds in enumerate((40, 100))]
+    x, y = lines(curves(records, "test_loss", smooth=smooth))[0].get_data()
+    assert x[-1] == (42 if smooth else 40)
+    assert y[:40].tolist() == [1.5] * 40
 
 
 @pytest.mark.parametrize(("losses", "scale"), [([2.0, 0.5], "linear"), ([200.0, 0.5], "log"), ([2.0, 0.0], "linear")])

@@ -158,12 +158,17 @@ def window_of(records: Sequence[RunRecord]) -> int:
 def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return rounds, and the mean over all samples in (round - window, round], less and plus their standard deviation.
 
-    The low end comes first, then the mean and the high end. A single sample has no deviation.
+    The low end comes first, then the mean and the high end. A single sample has no deviation. Rounds in whose window not all
+    runs were evaluated are left out, such as those after the end of a run that stopped early: a mean over the other seeds
+    would not continue the curve. All rounds count if there are no others.
     """
+    known = [np.unique(rounds) for rounds, _ in samples]
     rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
     order = np.argsort(rounds, kind="stable")
     rounds, values = rounds[order], values[order].astype(np.float64)
     points = np.unique(rounds)
+    covered = [np.diff(np.searchsorted(each, [points - window, points], "right"), axis=0)[0] > 0 for each in known]
+    points = common if len(common := points[np.all(covered, axis=0)]) else points
     points = points[evenly(len(points), MOST_POINTS)]
     starts, ends = np.searchsorted(rounds, points - window, "right"), np.searchsorted(rounds, points, "right")
     mean, std = np.full(len(points), np.nan), np.full(len(points), np.nan)
