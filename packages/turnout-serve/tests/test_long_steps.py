@@ -22,6 +22,21 @@ from .world import LOCAL
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=3, evaluate_every=3)
 
 
+def test_end_of_a_run_is_told_with_its_last_model(world, monkeypatch):
+    """Not before that is written: the model of the answer would be the one before it."""
+    deployed, write, ends = world(RUN), Files.write_model, []
+
+    def writes(files, tensors):
+        ends.append((deployed.host.driver.version, deployed.host.driver.over))
+        return write(files, tensors)
+
+    monkeypatch.setattr(Files, "write_model", writes)
+    deployed.run()
+    assert ends == [(version, None) for version in range(RUN.rounds + 1)]
+    told = deployed.host.service.work_of(0)
+    assert told == {"over": deployed.host.driver.over, "model": deployed.host.driver.publication.digest}
+
+
 @contextmanager
 def held_step(monkeypatch):
     """Have the next model wait for the disk, and no request for longer than a moment; yield what lets it be written."""

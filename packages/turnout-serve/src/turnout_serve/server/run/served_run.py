@@ -166,9 +166,9 @@ class ServedRun:
         while self.server.over is None and (action := self._next()) is not None:
             use(self.coordinator, self, action, self.tasks)
         if self.server.over is not None:  # a step was the last one, or lost releases have spent the budget
-            self.over = self.server.over
             self.tasks.end_all(OVER)
             self._publish()
+            self.over = self.server.over  # last, for clients are told so from now on, with the model that was published
 
     def _next(self) -> Step | Gather | None:
         """Return the next action that needs a model, without the measurements that make the selection raise."""

@@ -12,7 +12,8 @@ from turnout.record import contents
 from turnout_serve.wire.administrator import JOURNAL_FILE
 
 _FOLDERS = {"anchors", "evaluations", "exports", "incoming", "models", "queries", "reports", ".parts"}
-_FILE = re.compile(r"SHA256SUMS|.*\.(journal|json|jsonl|parquet|part|pem|safetensors|sqlite|token|txt)")
+# Not releases.json: who reads that tells what is counted as spent without it.
+_FILE = re.compile(r"SHA256SUMS|(?!releases\.json).*\.(journal|jsonl?|parquet|part|pem|safetensors|sqlite|token|txt)")
 
 
 def opened_folder(folder: Path, *, read_only: bool) -> str:
