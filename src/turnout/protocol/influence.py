@@ -10,7 +10,8 @@ from turnout.protocol.client_arrays import ClientArrays
 class Influence(ClientArrays):
     """The contributions of each client, summed over server steps.
 
-    The influence of a client is its share of the weights, averaged over steps. With equal shares it is 1 / N.
+    The influence of a client is its share of the weights of a step, averaged over steps, whatever the sum of the weights of a
+    step is. With equal shares it is 1 / N.
 
     Args:
         num_clients: N.

@@ -1,6 +1,8 @@
 """Summarize the influence of clients: contributions, staleness, and influence relative to the fair share.
 
-The influence of a client is its share of the weights of all steps, and the fair share is 1 / N. Asynchronous runs record it.
+The influence of a client is its share of the weights of a step, averaged over steps, and the fair share is 1 / N. The sum of
+the weights of a step does not count: where each step has one report, influence is the share of reports. Asynchronous runs
+record it.
 """
 
 from __future__ import annotations
