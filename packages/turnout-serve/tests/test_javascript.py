@@ -277,7 +277,7 @@ def test_hostile_servers_end_clients_with_a_reason_at_most():
         assert found[name].startswith(f"JoinError: the server's {what} cannot be used: ")
     assert found["model"] == "JoinError: the server's model has no params"
     assert found["reports"] == 3  # the second request asks for the state of the task
-    assert found["proxy"] == found["long"] == found["silent"] == found["gone"] == "over?]0;owned??2J"
+    assert found["page"] == found["proxy"] == found["long"] == found["silent"] == found["gone"] == "over?]0;owned??2J"
     assert found["pauses"] == 1  # before it asks for work again
     assert found["beats"] >= 1
     assert found["open"] == 1

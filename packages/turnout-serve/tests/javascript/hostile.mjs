@@ -21,7 +21,8 @@ async function outcome(answers) {
   globalThis.fetch = async (url) => {
     const path = new URL(url).pathname, part = path.endsWith("/heartbeat") ? "heartbeat" : path.split("/", 3).join("/");
     const answer = await (answers[part] ?? standard[part])();
-    return answer instanceof Response ? answer : new Response(answer instanceof Uint8Array ? answer : JSON.stringify(answer));
+    if (answer instanceof Response) return answer;
+    return answer instanceof Uint8Array ? new Response(answer) : Response.json(answer);
   };
   const client = new Client("http://hostile", examples([[1, 2], [3, 4]], [0, 1]), {backoff: 0.001, longest: 0.001});
   return client.run().catch((error) => `${error.constructor.name}: ${error.message}`);
@@ -49,6 +50,10 @@ found.tensors = await outcome(working(Uint8Array.from([tensors.length, 0, 0, 0, 
 let reports = 0;
 found.proxy = await outcome({...working(model), "/v1/tasks": () => (reports++ ? {state: "taken"} : {hello: "proxy"})});
 found.reports = reports;
+
+// The login page of a network in place of an answer: a text, with the status of success.
+let asked = 0;
+found.page = await outcome({...working(model), "/v1/run": () => (asked++ ? about : new Response("<html>"))});
 
 // Heartbeats: an answer that is too long, answers that never come, and a clock that is set back an hour at every look.
 let beats = 0, now = 1e15;

@@ -698,8 +698,7 @@ export class Client {
     const all = {...(token && {authorization: `Bearer ${token}`}), ...(json && JSON_BODY), ...headers};
     const answer = {status: 0, body: new Uint8Array(0), table: {}, reason: "no answer", retryAfter: 0};
     const controller = new AbortController(), abort = () => controller.abort();
-    const timer = setTimeout(abort, 1000 * seconds);
-    let parts = [], size = 0;
+    let timer = setTimeout(abort, 1000 * seconds), parts = [], size = 0;
     if (stops) this.stopped.signal.addEventListener("abort", abort);
     if (stops && this.stopping) abort();
     try {
@@ -711,7 +710,8 @@ export class Client {
         if (size > most) throw new JoinError(`the server's answer to ${path} has more than ${most} bytes`);
         if (partial) answer.status = response.status;
       }
-      answer.status = response.status;
+      const isPage = response.ok && response.headers.get("content-type")?.startsWith("text/"); // of a network's login
+      answer.status = isPage ? 0 : response.status;
       const after = response.headers.get("retry-after") ?? "";
       answer.retryAfter = /^[0-9]{1,9}$/.test(after) ? Math.min(Number(after), MOST_SECONDS) : 0;
     } catch (error) {
