@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -215,17 +216,25 @@ def test_invalid_runs_are_refused_before_training(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
+def top(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(dim=1) == targets).double()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"metric": "test_acuracy"}, "lr-0.1: unknown column 'test_acuracy': did you mean 'test_accuracy'"),
         ({"metric": "appeal_test"}, "lr-0.1: unknown column 'appeal_test'"),
+        ({"metric": "test_top"}, "test_top: its name does not say whether less or more is better"),
         ({"metric": "simulated_seconds", "to_accuracy": 0.5}, "simulated_seconds will not be recorded"),
     ],
 )
 def test_unrecorded_columns_are_refused_before_training(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        sweep(lambda seed, lr: make(local={"lr": lr})(seed), {"lr": [0.1]}, 1, tmp_path, jobs=1, **options)
+        sweep(
+            lambda seed, lr: replace(make(local={"lr": lr})(seed), metrics=(top,)), {"lr": [0.1]}, 1, tmp_path, jobs=1,
+            **options,
+        )  # fmt: skip
     assert not list(tmp_path.iterdir())
 
 

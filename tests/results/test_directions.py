@@ -44,8 +44,8 @@ def test_nothing_is_chosen_or_stopped_by_an_unknown_direction():
     history.record(round=1, test_top_3=0.5)
     for decide in (
         lambda: to.EarlyStopping(target=0.5, metric="test_top_3").on_round({"test_top_3": 0.5}),
-        lambda: Measure("final", "test_top_3"),
-        lambda: Measure.read("largest_fall test_top_3"),
+        lambda: Measure("final", "test_top_3").less_is_better,
+        lambda: Measure("average", "test_top_3").less_is_better,
         lambda: history.reached("test_top_3", 0.4),
     ):
         with pytest.raises(ConfigurationError, match=UNKNOWN):

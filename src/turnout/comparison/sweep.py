@@ -100,6 +100,7 @@ def sweep(
     check_runs(planned, resources)
     measure = measure_of(metric, to_accuracy, _is_validated(planned[0]))
     check_experiments(first_of(planned), measure.metric or measure.kind, target=measure.metric is None)
+    _ = measure.less_is_better  # raises an error before training where that is unknown
     if trials is None:
         records = list(perform_all(planned, target, resources, progress).values())
         return grid_result(grid, combinations, records, measure, to_accuracy)

@@ -54,8 +54,7 @@ class Measure:
         metric: the recorded column, for ``"spread"`` of the table of clients; None for the last three.
 
     Raises:
-        ConfigurationError: if a kind is unknown, a metric is missing or superfluous, or its name does not say in which
-            direction it improves.
+        ConfigurationError: if a kind is unknown, or a metric is missing or superfluous.
     """
 
     kind: str
@@ -66,7 +65,6 @@ class Measure:
         if (self.metric is None) == (self.kind in ALONG):
             example = f"{self.kind} test_accuracy" if self.kind in ALONG else self.kind
             raise ConfigurationError(f"measure {str(self)!r}: write {example!r}")
-        _ = self.metric is not None and self.kind != "spread" and less_is_better(self.metric)
 
     @classmethod
     def read(cls, text: str) -> Measure:
@@ -95,7 +93,11 @@ class Measure:
 
     @property
     def less_is_better(self) -> bool:
-        """True if smaller figures are better."""
+        """True if smaller figures are better.
+
+        Raises:
+            ConfigurationError: if the name of a user's metric does not say so.
+        """
         return self.metric is None or self.kind in ("largest_fall", "spread") or less_is_better(self.metric)
 
     def of(self, record: RunRecord, target: Target | None = None) -> float:
