@@ -66,7 +66,6 @@ def usage(file: str, module: nn.Module | None, preparation: Preparation, loss: s
     names = [column.name for column in preparation.columns]
     code = f"""
 import json
-import logging
 from collections import OrderedDict
 import numpy as np
 import torch
