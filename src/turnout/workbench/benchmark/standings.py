@@ -89,8 +89,8 @@ def table_of(rows: Iterable[Row], version: Version, tier: str, figure: str = RAN
     """Compare rows in the cells of a tier by one of the figures `RANKED`.
 
     Raises:
-        ConfigurationError: if a row is of another version has another hash of a cell or lacks seeds, two rows have one
-            rule, or none is of the tier.
+        ConfigurationError: if a row is of another version, has another hash of a cell or lacks seeds, if two rows have one
+            rule, or if none is of the tier.
     """
     rows = list(rows)
     cells = [cell for cell in version.of_tier(tier) if any(cell.name in row["cells"] for row in rows)]
