@@ -257,7 +257,7 @@ def in_use(folder: Path) -> bool:
 
 def _is_locked(descriptor: int) -> bool:
     """Return True if another process has locked a file."""
-    if system.WINDOWS:  # which has no shared locks
+    if system.WINDOWS or sys.platform == "win32":  # which has no shared locks; type checkers know the second
         return not lock_descriptor(descriptor, blocking=False)
     import fcntl
 
