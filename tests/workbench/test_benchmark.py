@@ -349,7 +349,9 @@ def test_commands_compute_show_check_and_submit(monkeypatch, tmp_path):
         "import turnout as to\n\ndef halved(local: to.local.Solver | None = None, *, server_lr: float = 0.5, also=()):\n"
         "    return to.average_participating(local, server_lr=server_lr, also=also).named('halved')\n"
     )
-    assert "row: mine.json" in call("run", "rules.py:halved", "--output", "mine.json")
+    assert "row: mine.json" in call(
+        "run", "rules.py:halved", "--output", "mine.json", "--cells", "buffer, chance,buffer"
+    )
     assert "page: base.html" in call("run", "average_participating", "--output", "base.json")
     page = call("show", "mine.json", "base.json", "--output", "all.html")
     assert "page: all.html" in page

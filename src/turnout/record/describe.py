@@ -196,14 +196,8 @@ def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**description, "rounds": None, "memory_budget": None}
 
 
-_NEWER = {
-    "code",
-    "content",
-    "fixed_crc32",
-    "held_out",
-    "inputs",
-    "layers",
-}  # keys that descriptions of older versions lack
+# Keys that descriptions of older versions lack.
+_NEWER = {"code", "content", "fixed_crc32", "held_out", "inputs", "layers"}
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:

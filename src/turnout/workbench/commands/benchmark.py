@@ -59,11 +59,12 @@ def run(options: RunOptions) -> None:
     from turnout.core.checks import count
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.rows import compute, published
+    from turnout.workbench.reproduction.running import listed
 
     count("jobs", options.jobs)
     version = Version.read()
     path = options.output or Path(f"runs/benchmark/{short(options.rule)}.json")
-    cells = version.of_tier(options.tier, options.cells.split(",") if options.cells else ())
+    cells = version.of_tier(options.tier, listed(options.cells) or [options.cells] if options.cells else ())
     row = compute(options.rule, version, cells, path, options.jobs, typer.echo)
     typer.echo(f"row: {path}")
     others = [each for each in published(version) if each["rule"] != row["rule"]]
