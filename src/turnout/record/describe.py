@@ -174,6 +174,13 @@ _DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
 """Functions that describe objects, by type; the first matching type applies."""
 
 
+def agreed(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a server and its clients have in common, of the description of an experiment."""
+    loss, code = description["loss"], description.get("code", {})
+    common = {name: description[name] for name in ("algorithm", "model", "loss", "seed")}
+    return common | ({"loss_code": code[loss]} if isinstance(loss, str) and loss in code else {})
+
+
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested tables by dotted names, including empty tables.
 

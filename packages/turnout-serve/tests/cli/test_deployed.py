@@ -14,7 +14,7 @@ from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTI
 from turnout.cli.settings import Settings
 from turnout.engine.trial import try_model
 from turnout.record.describe import describe
-from turnout_serve.cli.deployed import announced
+from turnout_serve.cli.deployed import announced, experiment_of
 from turnout_serve.cli.joining import clients_experiment, functions_of
 from turnout_serve.client.computer import Computer
 from turnout_serve.server import process
@@ -102,7 +102,7 @@ def sent(settings, experiment, engine=None):
         experiment=experiment,
         options=Options(),
     )
-    return json.loads(json.dumps(Server.announcement(server, announced(settings))))
+    return json.loads(json.dumps(Server.announcement(server, settings and announced(settings))))
 
 
 @pytest.mark.parametrize("number", range(len(CHANGES)), ids=lambda number: str(CHANGES[number]))
@@ -188,6 +188,29 @@ def test_different_loss_is_a_different_run(data, mine):
     told["describes"]["loss"] = "squared_error"
     with pytest.raises(ConfigurationError, match=r"the server runs something else .* loss: 'squared_error'"):
         clients_experiment(told, mine, None, None, "cpu")
+
+
+LOSS = """
+import torch
+import turnout as to
+def mine(outputs, targets):
+    return {loss}
+def made():
+    torch.manual_seed(0)
+    data = to.data.digits().split(to.partition.Iid(), num_clients=4)
+    return to.Experiment(data, torch.nn.Linear(64, 10), to.fedavg(), loss=mine, rounds=2)
+"""
+
+
+def test_loss_of_the_same_name_with_another_source_is_a_different_run(tmp_path):
+    there, here = tmp_path / "there.py", tmp_path / "here.py"
+    there.write_text(LOSS.format(loss="torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"))
+    here.write_text(LOSS.format(loss="2 * torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"))
+    experiment, _ = experiment_of(f"{there}:made", ())
+    told = sent(None, experiment)
+    clients_experiment(told, "digits", f"{there}:made", 0, "cpu")
+    with pytest.raises(ConfigurationError, match=r"the server runs something else .* loss_code: 'crc32 "):
+        clients_experiment(told, "digits", f"{here}:made", 0, "cpu")
 
 
 def test_server_limits_reach_the_options(turnout, monkeypatch):

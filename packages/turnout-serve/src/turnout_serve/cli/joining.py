@@ -21,7 +21,7 @@ from turnout.data.federated import FederatedData
 from turnout.data.names import check_names, names_of, names_read
 from turnout.data.shards import Shards
 from turnout.experiment import Experiment
-from turnout.record.describe import describe, differences
+from turnout.record.describe import agreed, describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
 from turnout_serve.wire.data_shape import DataShape
 
@@ -80,7 +80,7 @@ def _row(client: int | None, data: str, num_clients: int) -> int:
 
 def _check_described(describes: Mapping[str, Any], made: Experiment) -> None:
     """Raise an error for an experiment that differs from the server's description."""
-    described = describe(made)
+    described = agreed(describe(made))
     here = {name: described.get(name) for name in describes}
     if different := list(differences(describes, here)):
         raise ConfigurationError(

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, Diverged
+from turnout.record.describe import agreed
 from turnout.record.lock import FolderGone
 from turnout.record.storage import replace_files
 from turnout_serve.server.address import note_address
@@ -111,7 +112,7 @@ class Server:
             "algorithm": self.setting.algorithm.name,
             "engine": self.served.objective.engine,
             "settings": settings,
-            "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "loss", "seed")},
+            "describes": agreed(self.setting.description),
             "num_classes": self.experiment.data.num_classes,
             "input_shape": list(self.experiment.data.input_shape),
             "data": None if self.store.facts.shape is None else DataShape.of(self.experiment.data).settings(),
