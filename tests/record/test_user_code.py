@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import linecache
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from turnout.core.checks import CheckpointError
 from turnout.models.huggingface import HuggingFace
 from turnout.population.availability.flash import Flash
 from turnout.record.describe import describe, differences
+from turnout.record.user_code import code
 
 SOURCE = """
 import torch
@@ -44,8 +47,6 @@ def experiment(path: Path, rounds: int = 1, **changed: Any) -> to.Experiment:
     for name, value in (FIRST | changed).items():
         text = text.replace(name, value)
     path.write_text(text, encoding="utf-8")
-    import linecache
-
     linecache.checkcache()
     loss, sure, net = (loading.loaded(f"{path}:{name}") for name in ("loss", "sure", "Net"))
     torch.manual_seed(0)
@@ -63,6 +64,72 @@ def test_changed_body_is_noticed(changed: dict[str, str], named: str, tmp_path: 
     with pytest.raises(CheckpointError, match=named):
         experiment(tmp_path / "mine.py", rounds=2, **changed).run(tmp_path / "run", resume=True)
     experiment(tmp_path / "mine.py", rounds=2).run(tmp_path / "run", resume=True)
+
+
+HELPER = """
+import other
+from torch import nn
+
+SCALE, CALLS = 1.0, []
+
+def inner(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+class Base(nn.Module):
+    @property
+    def width(self):
+        return 2
+
+def loss(outputs, targets):
+    return sum([SCALE * other.again(inner(outputs, targets))])
+
+class Net(Base):
+    def forward(self, x):
+        CALLS.append(1)
+        return super().forward(self.width * x)
+"""
+OTHER = """
+TIMES = (1, 2)
+
+def again(x):
+    return TIMES[0] * x
+"""
+
+
+def helped(path: Path, old: str = "", new: str = "") -> dict[str, Any]:
+    """Write two modules of a user, with one text in place of another, and describe the first."""
+    for name, text in (("helper", HELPER), ("other", OTHER)):
+        (path / f"{name}.py").write_text(text.replace(old, new), encoding="utf-8")
+        sys.modules.pop(name, None)
+    linecache.checkcache()
+    sys.path.insert(0, str(path))
+    try:
+        return code([loading.loaded(f"{path}/helper.py:{name}") for name in ("loss", "Net")])
+    finally:
+        sys.path.remove(str(path))
+
+
+@pytest.mark.parametrize(("old", "new", "named"), [
+    ("SCALE, CALLS = 1.0", "SCALE, CALLS = 2.0", "used.SCALE: '1.0' and '2.0'"),
+    ('reduction="none"', "label_smoothing=0.1", "used.inner: 'crc32"),
+    ("TIMES[0]", "TIMES[1]", "used.again: 'crc32"),
+    ("(1, 2)", "(3, 2)", "used.TIMES: '(1, 2)' and '(3, 2)'"),
+    ("return 2", "return 3", "used.Base: 'crc32"),
+])  # fmt: skip
+def test_changed_function_or_number_that_a_function_refers_to_is_noticed(
+    old: str, new: str, named: str, tmp_path: Path
+):
+    before = helped(tmp_path)
+    assert list(differences(before, helped(tmp_path))) == []
+    (difference,) = differences(before, helped(tmp_path, old, new))
+    assert difference.startswith(named)
+    assert list(differences({"code": before["code"]}, helped(tmp_path, old, new))) == []  # of an older version
+
+
+def test_what_a_function_refers_to_is_of_users_alone(tmp_path: Path):
+    described = helped(tmp_path)
+    assert described["code"].keys() == {"loss", "Net"}
+    assert described["used"].keys() == {"again", "Base", "inner", "SCALE", "TIMES"}
 
 
 def test_comments_and_runs_of_older_versions_are_no_difference(tmp_path: Path):

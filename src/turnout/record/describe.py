@@ -121,7 +121,7 @@ def _module(module: nn.Module) -> dict[str, Any]:
         "crc32": zlib.crc32(_bytes(layout.flatten(module))),
         "fixed_crc32": _checksum(fixed),
         "layers": {name or "whole": _layer(layer) for name, layer in module.named_modules()},
-    } | code(map(type, module.modules()))
+    } | code(dict.fromkeys(map(type, module.modules())))
 
 
 def _layer(layer: nn.Module) -> str:
@@ -204,7 +204,7 @@ def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Keys that descriptions of older versions lack.
-_NEWER = {"code", "content", "fixed_crc32", "held_out", "inputs", "layers"}
+_NEWER = {"code", "content", "fixed_crc32", "held_out", "inputs", "layers", "used"}
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
