@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import StrictBool
+
 from turnout.core.checks import known_name, refuse
 from turnout.results.measure import Measure
 from turnout.workbench.reproduction.checks import Check
@@ -28,7 +30,7 @@ class Curve:
     metric: str
     against: str = "rounds"
     log: str = ""
-    band: bool = True
+    band: StrictBool = True
 
     def __post_init__(self) -> None:
         known_name("value of against", self.against, _AGAINST)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, StrictBool, ValidationError
+from pydantic import BaseModel, Field, StrictBool, TypeAdapter, ValidationError
 
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
 from turnout.results.measure import Measure
@@ -112,55 +112,19 @@ def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
     return replace(drawing, declared=_reproduction(name, rest, Quantity.read))
 
 
-_AS_THEY_ARE = ("title", "reference", "about", "seeds")
-
-
-def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Measure]) -> Reproduction:
-    """Return the reproduction that a table declares."""
-    keys = {part.name for part in fields(Reproduction)} | {"algorithms", "to_accuracy"}
-    _known("the reproduction", table, keys - {"name"})
-    _check(_Declared, table)
-    for key in ("algorithms", "panels", "measures"):
-        if not table.get(key, True):
-            raise ConfigurationError(f"{key}: needed at least one")
-    algorithms, measures = table["algorithms"], tuple(map(measure, table.get("measures", ["final test_accuracy"])))
-    shared = {key: table[key] for key in ("to_accuracy",) if key in table}
-    panels = {key: _panel(key, settings, shared, measures, algorithms) for key, settings in table["panels"].items()}
-    return Reproduction(
-        name=name,
-        common={**table.get("common", {}), "algorithms": algorithms},
-        panels=panels,
-        measures=measures,
-        curves=tuple(map(_curve, table.get("curves", ["test_accuracy"]))),
-        claims=tuple(
-            _claim(claim, algorithms, panels, {str(m): m for m in measures}, measure)
-            for claim in table.get("claims", [])
-        ),
-        also=tuple(table.get("also", ())),
-        **{key: table[key] for key in _AS_THEY_ARE if key in table},
-    )
-
-
-class _Panel(BaseModel):
+class _Panel(BaseModel, extra="allow"):
     """A panel, beside its settings."""
 
     title: str | None = None
+    to_accuracy: Any = None
+    seeds: Any = None
     paper: dict[str, Any] = Field(default_factory=dict)
     only: tuple[str, ...] | None = None
-    algorithms: dict[str, dict[str, Any]] | None = None
+    algorithms: dict[str, dict[str, Any]] = Field(default_factory=dict)
     optional: StrictBool = False
 
 
-class _Curve(BaseModel):
-    """A picture."""
-
-    metric: str | None = None
-    against: str = ""
-    log: str = ""
-    band: StrictBool = True
-
-
-class _Claim(BaseModel):
+class _Claim(BaseModel, extra="allow"):
     """A claim, beside its check."""
 
     text: str | None = None
@@ -169,48 +133,62 @@ class _Claim(BaseModel):
 
 
 class _Declared(BaseModel):
-    """The types of a declaration, each of which is looked at by itself."""
+    """A declaration, whose measures and curves are not read yet."""
 
     title: str
     reference: str
     about: str = ""
+    seeds: Any = 3
+    to_accuracy: Any = None
     algorithms: dict[str, dict[str, Any]]
     panels: dict[str, _Panel]
     common: dict[str, Any] = Field(default_factory=dict)
-    measures: list[Any] = Field(default_factory=list)
-    curves: list[Any] = Field(default_factory=list)
+    measures: list[Any] = Field(default=["final test_accuracy"])
+    curves: list[Any] = Field(default=["test_accuracy"])
     claims: list[_Claim] = Field(default_factory=list)
     also: tuple[str, ...] = ()
 
 
-def _check(form: type[BaseModel], table: Any, within: str = "the declaration") -> None:
-    """Refuse a table whose values are of other types than declared.
-
-    Raises:
-        ConfigurationError: if there are any, with the first of them.
-    """
+def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Measure]) -> Reproduction:
+    """Return the reproduction that a table declares."""
+    _known("the reproduction", table, _Declared.model_fields)
     try:
-        form.model_validate(table)
+        declared = _Declared.model_validate(table)
     except ValidationError as error:
-        raise ConfigurationError(wrong_field(error, within)) from None
+        raise ConfigurationError(wrong_field(error, "the declaration")) from None
+    for key in ("algorithms", "panels", "measures"):
+        if not getattr(declared, key):
+            raise ConfigurationError(f"{key}: needed at least one")
+    measures = {str(each): each for each in map(measure, declared.measures)}
+    return Reproduction(
+        name=name,
+        title=declared.title,
+        reference=declared.reference,
+        about=declared.about,
+        seeds=declared.seeds,
+        common={**declared.common, "algorithms": declared.algorithms},
+        panels={key: _panel(key, panel, declared, measures.values()) for key, panel in declared.panels.items()},
+        measures=tuple(measures.values()),
+        curves=tuple(map(_curve, declared.curves)),
+        claims=tuple(_claim(claim, declared, measures, measure) for claim in declared.claims),
+        also=declared.also,
+    )
 
 
-def _panel(
-    name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
-) -> Panel:
-    """Return one panel, with the keys that all panels share as defaults."""
-    keys = {part.name for part in fields(Panel)} - {"name", "settings"}
-    settings = dict(table)
-    values: dict[str, Any] = {**shared, **{key: settings.pop(key) for key in keys & table.keys()}}
-    if "to_accuracy" in values:
-        check_accuracy(values["to_accuracy"], f"panels.{name}.to_accuracy")
+def _panel(name: str, panel: _Panel, declared: _Declared, measures: Collection[Measure]) -> Panel:
+    """Return one panel, with the target that all panels share as default."""
+    to_accuracy = declared.to_accuracy if panel.to_accuracy is None else panel.to_accuracy
+    if to_accuracy is not None:
+        check_accuracy(to_accuracy, f"panels.{name}.to_accuracy")
     elif any(measure.metric is None for measure in measures):
         raise ConfigurationError(f"panels.{name}: measures count until a target, so it needs to_accuracy = 0.7")
     for key in ("paper", "only", "algorithms"):
-        for algorithm in table.get(key) or ():
-            known_name(f"algorithm in panels.{name}.{key}", algorithm, algorithms)
-    paper = _paper(f"panels.{name}.paper", values.pop("paper", {}), len(measures))
-    return Panel(name=name, settings=settings, paper=paper, **{"title": name, **values})
+        for algorithm in getattr(panel, key) or ():
+            known_name(f"algorithm in panels.{name}.{key}", algorithm, declared.algorithms)
+    paper = _paper(f"panels.{name}.paper", panel.paper, len(measures))
+    settings = {**(panel.model_extra or {}), **({"algorithms": panel.algorithms} if panel.algorithms else {})}
+    title = name if panel.title is None else panel.title
+    return Panel(name, title, settings, to_accuracy, panel.seeds, paper, panel.only, panel.optional)
 
 
 def _paper(key: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any, ...]]:
@@ -227,36 +205,32 @@ def _paper(key: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any
 def _curve(table: Any) -> Curve:
     if isinstance(table, str):
         return Curve(table)
-    _check(_Curve, table, "curves")
-    _known("curves", table, {field.name for field in fields(Curve)})
-    if "metric" not in table:
-        raise ConfigurationError("curves: metric is missing")
-    return Curve(**table)
+    if isinstance(table, dict):
+        _known("curves", table, [field.name for field in fields(Curve)])
+    try:
+        return TypeAdapter(Curve).validate_python(table)
+    except ValidationError as error:
+        raise ConfigurationError(f"curves: {wrong_field(error, 'one')}") from None
 
 
 def _claim(
-    table: Mapping[str, Any],
-    algorithms: Mapping[str, Any],
-    panels: Mapping[str, Panel],
-    measures: Mapping[str, Measure],
-    read_measure: Callable[[str], Measure],
+    claim: _Claim, declared: _Declared, measures: Mapping[str, Measure], read_measure: Callable[[str], Measure]
 ) -> Claim:
     """Return one claim, after checks of the names of its algorithms and panels."""
-    check = check_of(table)
-    _known("claims", table, {"text", "measure", "panels", *CHECKS})
-    if "text" not in table:
+    rest = claim.model_extra or {}
+    check = check_of(rest)
+    _known("claims", rest, {*_Claim.model_fields, *CHECKS})
+    if claim.text is None:
         raise ConfigurationError("claims: text is missing")
     for name in check.algorithms:
-        known_name(f"algorithm in the claim {table['text']!r}", name, algorithms)
-    where = table.get("panels")
-    for name in where or ():
-        known_name(f"panel in the claim {table['text']!r}", name, panels)
-    name = table.get("measure")
-    measure = None if name is None else measures.get(name) or read_measure(name)
-    return Claim(table["text"], check, measure, None if where is None else tuple(where))
+        known_name(f"algorithm in the claim {claim.text!r}", name, declared.algorithms)
+    for name in claim.panels or ():
+        known_name(f"panel in the claim {claim.text!r}", name, declared.panels)
+    measure = None if claim.measure is None else measures.get(claim.measure) or read_measure(claim.measure)
+    return Claim(claim.text, check, measure, claim.panels)
 
 
-def _known(owner: str, table: Mapping[str, Any], known: set[str]) -> None:
+def _known(owner: str, table: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise an error for an unknown key."""
     for key in table:
         if key not in known:
