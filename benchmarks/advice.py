@@ -30,12 +30,11 @@ import numpy as np
 import torch
 
 from turnout.experiment import Experiment
-from turnout.workbench.advise.advice import leaders, nearest
-from turnout.workbench.advise.participation import Participation
+from turnout.workbench.advise.advice import Participation, leaders, nearest
 from turnout.workbench.advise.trials import EVALUATIONS, LEAD, Stage, own_cell, strongest, tried
 from turnout.workbench.benchmark.cells import Cell, Version, available_in
 from turnout.workbench.benchmark.rows import Row, published
-from turnout.workbench.benchmark.search import late, tuned
+from turnout.workbench.benchmark.runs import late, tuned
 from turnout.workbench.benchmark.standings import Table, table_of
 
 ROUNDS, TRACE_ROUNDS = 32, 128

@@ -10,7 +10,7 @@ from torch import nn
 
 import turnout as to
 from turnout import ConfigurationError, Experiment, models
-from turnout.export.executorch_file import _WithLoss, executorch_bytes
+from turnout.export.traced import _WithLoss, executorch_bytes
 
 from ..tiny import classification
 

@@ -8,7 +8,7 @@ import pytest
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.record.query import History
-from turnout.reporting.gains_figure import gains_figure
+from turnout.reporting.client_figures import gains_figure
 from turnout.reporting.report import write_report
 from turnout.results.gains import gains
 from turnout.results.influence import client_table

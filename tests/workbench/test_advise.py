@@ -16,8 +16,7 @@ from turnout.cli.print_config import toml
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.results.statistics import gap
 from turnout.workbench import commands
-from turnout.workbench.advise.advice import leaders, nearest
-from turnout.workbench.advise.participation import Participation, present_in
+from turnout.workbench.advise.advice import Participation, leaders, nearest, present_in
 from turnout.workbench.advise.trials import LEAD, Stage, Trial, own_cell, strongest, tried, visits
 from turnout.workbench.benchmark.cells import Version, available_in
 from turnout.workbench.benchmark.standings import table_of

@@ -15,13 +15,12 @@ from typer.testing import CliRunner
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.simulation.running import Interrupted
 from turnout.workbench import commands
-from turnout.workbench.advise.participation import Participation
+from turnout.workbench.advise.advice import Participation
 from turnout.workbench.benchmark import rows
 from turnout.workbench.benchmark.cells import Cell, Version
-from turnout.workbench.benchmark.figures import figures_of
-from turnout.workbench.benchmark.leads import leads
 from turnout.workbench.benchmark.pictures import alike
-from turnout.workbench.benchmark.standings import RANKED, critical_difference, table_of
+from turnout.workbench.benchmark.runs import figures_of
+from turnout.workbench.benchmark.standings import RANKED, critical_difference, leads, table_of
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from turnout.engine import threads as crew
-from turnout.workbench.speed import machine, workloads
+from turnout.workbench.speed import arithmetic, workloads
 from turnout.workbench.speed.workloads import WORKLOADS
 
 Turnout = Callable[..., Any]
@@ -21,7 +21,7 @@ Turnout = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_SECONDS", 0.01)
+    monkeypatch.setattr(arithmetic, "_SECONDS", 0.01)
     small = {name: replace(each, num_clients=12, rounds=3) for name, each in WORKLOADS.items()}
     monkeypatch.setattr(workloads, "WORKLOADS", small)
 

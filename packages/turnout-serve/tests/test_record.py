@@ -12,7 +12,7 @@ from turnout import Experiment, Population, fedau, fedavg, models
 from turnout.population.availability import Everyone
 from turnout.record.query import History
 from turnout.simulation import Simulation
-from turnout.workbench.advise.participation import Participation, present_in
+from turnout.workbench.advise.advice import Participation, present_in
 
 from .world import LOCAL
 

@@ -1,4 +1,4 @@
-"""Plot figures of clients: their accuracy, weights, influence, and participation.
+"""Plot figures of clients: their accuracy, gains, weights, influence, and participation.
 
 All functions take finished runs and return a matplotlib `Figure`; an algorithm has the same color in all figures of the same
 runs.
@@ -15,13 +15,15 @@ from turnout.core.checks import DataError
 from turnout.reporting import style
 from turnout.reporting.curves import MOST_POINTS, draw_each, styles
 from turnout.reporting.style import Look
+from turnout.results.gains import needed
 from turnout.results.influence import evenly, records_influence
-from turnout.results.names import name_of
+from turnout.results.names import label, name_of, scale_of
 from turnout.results.records import RunRecord, by_algorithm, client_split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 MOST_DOTS = 2000  # of an algorithm
 MOST_CLIENTS = 200  # rows of a raster
@@ -196,3 +198,24 @@ def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndar
     counts = np.bincount(cell, minlength=len(shown) * bins).reshape(len(shown), bins)
     recorded = np.bincount((record.history.column("round")[0] - 1) * bins // last, minlength=bins)
     return counts / np.maximum(recorded, 1)
+
+
+def gains_figure(records: Sequence[RunRecord]) -> Figure:
+    """Plot a row of dots for each client, one for each algorithm, from the client that gains most to the one that loses most.
+
+    Raises:
+        DataError: if no run of a baseline is among the records.
+    """
+    found, looks = needed(records), styles(records)
+    shown = found.shown
+    figure = style.new_figure(height=max(style.SIZE[1], 1.0 + 0.19 * len(shown)))
+    axes, height = figure.subplots(), np.arange(len(shown), 0, -1)
+    scores = {name: scale_of(found.column) * values[shown] for name, values in found.scores.items()}
+    together = np.stack(list(scores.values()))
+    axes.hlines(height, together.min(0), together.max(0), color=style.INK, alpha=0.35, linewidth=1)
+    for name, values in scores.items():
+        style.scatter(axes, values, height, 26, 0.9, looks[name])
+    style.dress(axes, label(found.column), "")
+    style.name_rows(axes.yaxis, height, [found.clients[client] for client in shown])
+    style.legend(figure, {name: looks[name] for name in scores})
+    return figure

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from turnout.record.schema import HEADLINES
 from turnout.reporting import class_figures, client_figures, curves
+from turnout.reporting.client_figures import gains_figure
 from turnout.reporting.curves import styles
-from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.results.column import APPEAL, column_of
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
-from turnout.results.row import Row
+from turnout.results.significance import Row
 from turnout.results.table import by_labels
 from turnout.results.target import Target, accuracy_target
 

@@ -12,8 +12,8 @@ from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.reporting import client_figures
 from turnout.reporting.class_figures import calibration_figure, confusion_figure
+from turnout.reporting.client_figures import gains_figure
 from turnout.reporting.curves import curves
-from turnout.reporting.gains_figure import gains_figure
 from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.results.gains import needed
 from turnout.results.influence import records_influence

@@ -10,7 +10,7 @@ from html import escape
 
 from turnout.core.display import markdown_cell
 from turnout.results.column import COLUMNS, GAP, RESULTS, column_of
-from turnout.results.row import Row
+from turnout.results.significance import Row
 from turnout.results.statistics import Gap, Quartiles
 from turnout.results.table import by_labels, caption, cells
 

@@ -16,8 +16,7 @@ from turnout.record.stopped import explain
 from turnout.results.column import APPEAL, BY_LABELS, COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of, is_metric
 from turnout.results.influence import influence_figures
 from turnout.results.records import RunRecord, by_algorithm, client_split
-from turnout.results.row import Row
-from turnout.results.significance import better, legend
+from turnout.results.significance import Row, better, legend
 from turnout.results.statistics import Measured, gap
 from turnout.results.target import Target, costs
 from turnout.results.terminal import Cell, TextTable

@@ -8,7 +8,7 @@ from torch import nn
 import turnout as to
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
-from turnout.workbench.speed.flops import Flops, of_gradient
+from turnout.workbench.speed.arithmetic import Flops, of_gradient
 
 
 def experiment(model, shape, classes=10, integers=False):

@@ -14,7 +14,7 @@ import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
-from turnout.workbench.speed import machine, process
+from turnout.workbench.speed import arithmetic, process
 from turnout.workbench.speed.measure import measure
 from turnout.workbench.speed.stopwatch import Stopwatch, TimedSimulation
 
@@ -92,8 +92,8 @@ def test_excluded_seconds_are_not_in_startup_and_total():
 
 
 def test_the_share_of_the_machine_is_the_time_that_the_operations_would_take(monkeypatch):
-    monkeypatch.setattr(machine, "matrix_rate", lambda _: 2e8)
-    monkeypatch.setattr(machine, "convolution_rate", lambda _: 1e8)
+    monkeypatch.setattr(arithmetic, "matrix_rate", lambda _: 2e8)
+    monkeypatch.setattr(arithmetic, "convolution_rate", lambda _: 1e8)
     found = measure(experiment(data=classification(sizes=(20,) * 6)))
     assert (found["matrix_gflops"], found["convolution_gflops"]) == (0.2, 0.1)
     assert found["fraction_of_machine"] == pytest.approx(found["gflops"] / 0.2, abs=3e-3)
@@ -104,8 +104,8 @@ def test_the_share_of_the_machine_is_the_time_that_the_operations_would_take(mon
 
 
 def test_engine_that_cannot_compute_the_model_has_no_speed(monkeypatch):
-    monkeypatch.setattr(machine, "matrix_rate", lambda _: 2e8)
-    monkeypatch.setattr(machine, "convolution_rate", lambda _: 1e8)
+    monkeypatch.setattr(arithmetic, "matrix_rate", lambda _: 2e8)
+    monkeypatch.setattr(arithmetic, "convolution_rate", lambda _: 1e8)
     module = nn.Sequential(nn.Unflatten(1, (4, 4)), nn.RNN(4, 4, batch_first=True), Last())
     speeds = measure(experiment(model=module, rounds=2))["client_updates_per_s_by_engine"]
     assert speeds["one_by_one"] > 0
@@ -161,7 +161,10 @@ def test_outer_stage_is_paused_during_an_inner_one(monkeypatch):
 
 def test_rates_are_measured_and_leave_threads_as_they_were():
     before = torch.get_num_threads()
-    for rate in (machine.matrix_rate("cpu", size=64), machine.convolution_rate("cpu", batch=2, channels=4, side=8)):
+    for rate in (
+        arithmetic.matrix_rate("cpu", size=64),
+        arithmetic.convolution_rate("cpu", batch=2, channels=4, side=8),
+    ):
         assert math.isfinite(rate)
         assert rate > 1e5
     assert torch.get_num_threads() == before

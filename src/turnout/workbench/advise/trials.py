@@ -23,7 +23,7 @@ from turnout.population.availability import Bernoulli, Trace
 from turnout.results.statistics import Gap, gap, holm
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.rows import Row
-from turnout.workbench.benchmark.search import late, tuned
+from turnout.workbench.benchmark.runs import late, tuned
 
 OWN = "own data"
 """The name of the cell of one's own data."""

@@ -11,12 +11,11 @@ from pathlib import Path
 from turnout.reporting.page import draw, render_page, write_page
 from turnout.reporting.settings import environment
 from turnout.results.statistics import Measured, number
-from turnout.workbench.advise.participation import Participation
+from turnout.workbench.advise.advice import Participation
 from turnout.workbench.benchmark.cells import Version
-from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES
-from turnout.workbench.benchmark.leads import Lead, leads
 from turnout.workbench.benchmark.pictures import absence_figure, ranks_figure
-from turnout.workbench.benchmark.standings import RANKED, Standing, Table
+from turnout.workbench.benchmark.runs import ACCURACIES, FIGURES
+from turnout.workbench.benchmark.standings import RANKED, Lead, Standing, Table, leads
 
 PARTICIPATION = {
     "num_clients": "clients", "rate": "mean rate", "spread": "spread of rates", "burst": "rounds of a visit",

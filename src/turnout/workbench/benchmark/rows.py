@@ -23,8 +23,7 @@ from turnout.simulation.lockstep import together
 from turnout.simulation.running import Interrupted, stops_on_signal
 from turnout.version import __version__
 from turnout.workbench.benchmark.cells import Cell, Version
-from turnout.workbench.benchmark.figures import ACCURACIES, FIGURES, figures_of
-from turnout.workbench.benchmark.search import tuned
+from turnout.workbench.benchmark.runs import ACCURACIES, FIGURES, figures_of, tuned
 
 Row = dict[str, Any]
 """A row as JSON: the rule, the version, and for each cell its hash, options, figures by seed and cost, or why it has none."""

@@ -48,8 +48,7 @@ def advise(options: AdviseOptions) -> None:
 
     A trace is a CSV or Parquet file with the columns client, from and to, in rounds.
     """
-    from turnout.workbench.advise.advice import leaders, nearest, standing
-    from turnout.workbench.advise.participation import Participation
+    from turnout.workbench.advise.advice import Participation, leaders, nearest, standing
     from turnout.workbench.advise.trials import tried
     from turnout.workbench.benchmark.cells import Version
     from turnout.workbench.benchmark.rows import published
@@ -102,7 +101,7 @@ def _present(options: AdviseOptions) -> np.ndarray:
     """Return who took part when."""
     from turnout.cli.settings import Settings
     from turnout.core.checks import ConfigurationError
-    from turnout.workbench.advise.participation import present_in
+    from turnout.workbench.advise.advice import present_in
     from turnout.workbench.benchmark.cells import available_in
 
     if (options.source is None) == (options.availability is None):

@@ -17,7 +17,7 @@ from turnout.engine.hardware import synchronize
 from turnout.experiment import Experiment
 from turnout.record.environment import environment
 from turnout.simulation.simulation import Simulation
-from turnout.workbench.speed import flops, machine, process
+from turnout.workbench.speed import arithmetic, process
 from turnout.workbench.speed.stopwatch import TimedSimulation
 
 _ROUNDS_OF_OTHER = 4  # the first of which is not counted
@@ -175,15 +175,15 @@ def _losses(simulation: Simulation) -> dict[str, Any]:
 
 def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
     """Return the operations of local steps and, with `rates`, the share of the machine's throughput that they use."""
-    done = flops.of_gradient(simulation.experiment).times(simulation.workers.num_examples_used)
+    done = arithmetic.of_gradient(simulation.experiment).times(simulation.workers.num_examples_used)
     figures = {
         "gflop_per_update": round(done.total / max(simulation.workers.num_trained, 1) / 1e9, 6),
         "gflops": round(done.total / seconds / 1e9, 3),
     }
     if not rates:
         return figures
-    matrix = machine.matrix_rate(simulation.experiment.device)
-    convolution = machine.convolution_rate(simulation.experiment.device)
+    matrix = arithmetic.matrix_rate(simulation.experiment.device)
+    convolution = arithmetic.convolution_rate(simulation.experiment.device)
     return figures | {
         "matrix_gflops": round(matrix / 1e9, 1),
         "convolution_gflops": round(convolution / 1e9, 1),
