@@ -73,6 +73,11 @@ class Exchange:
         return Answer(self.status, self.answer).table()
 
     @property
+    def task(self) -> dict[str, Any]:
+        """Task in the answer to a request for work; empty without one."""
+        return self.table.get("task", {}) if self.path == "/v1/checkin" else {}
+
+    @property
     def digest(self) -> str:
         """Digest of a report, from its header."""
         return self.headers.get("repr-digest", "")

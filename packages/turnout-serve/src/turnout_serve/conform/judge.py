@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from turnout.core.types import State
 from turnout.protocol.survey import SURVEYS
 from turnout_serve.client.worker import Worker
 from turnout_serve.conform.faults import Exchange
@@ -29,28 +28,16 @@ def of_scenarios(scenarios: Sequence[Scenario], log: Sequence[Exchange]) -> dict
     return results
 
 
-def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
-    """Return the violation of each general rule; None without one."""
-    return {
-        "requests have their form": next(_refusals(log), None),
-        "one token": _tokens(log),
-        "pauses as the server asks": next(_impatience(log), None),
-        "pauses between attempts": next(_bursts(log), None),
-        "fingerprints of tasks": next(_fingerprints(log), None),
-        "signs of life at work": next(_silences(log), None),
-        "evaluates or declines": next(_unanswered(log), None),
-    }
-
-
 def _refusals(log: Sequence[Exchange]) -> Iterator[str]:
     for exchange in log:
         if exchange.fault is None and exchange.status in _WRONG:
             yield f"{exchange.method} {exchange.path} is answered with {exchange.status}: {exchange.table.get('reason')}"
 
 
-def _tokens(log: Sequence[Exchange]) -> str | None:
+def _tokens(log: Sequence[Exchange]) -> Iterator[str]:
     tokens = {exchange.headers.get("authorization") for exchange in log if exchange.path != "/v1/run"}
-    return None if len(tokens) == 1 else f"requests come with {len(tokens)} tokens"
+    if len(tokens) != 1:
+        yield f"requests come with {len(tokens)} tokens"
 
 
 def _impatience(log: Sequence[Exchange]) -> Iterator[str]:
@@ -87,9 +74,8 @@ def _fingerprints(log: Sequence[Exchange]) -> Iterator[str]:
 def _silences(log: Sequence[Exchange]) -> Iterator[str]:
     """Yield tasks that took longer than two intervals of heartbeats, without a heartbeat."""
     for i, exchange in enumerate(log):
-        if exchange.path != "/v1/checkin" or "task" not in exchange.table:
+        if not (task := exchange.task):
             continue
-        task = exchange.table["task"]
         path, every = f"/v1/tasks/{task['task']}", task["heartbeat"]
         for later in log[i + 1 :]:
             if later.path.startswith(path) or later.path == "/v1/checkin":
@@ -102,13 +88,29 @@ def _silences(log: Sequence[Exchange]) -> Iterator[str]:
 def _unanswered(log: Sequence[Exchange]) -> Iterator[str]:
     """Yield tasks of evaluations and queries that the client neither answers nor declines before it asks for work again."""
     for i, exchange in enumerate(log):
-        task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
+        task = exchange.task
         if task.get("phase") not in SURVEYS:
             continue
         path = f"/v1/tasks/{task['task']}"
         before = takewhile(lambda later: later.path != "/v1/checkin", log[i + 1 :])
         if not any(later.path in (f"{path}/report", f"{path}/fail") for later in before):
             yield f"task {task['task']} of the phase {task['phase']} is neither done nor given up"
+
+
+_RULES = {
+    "requests have their form": _refusals,
+    "one token": _tokens,
+    "pauses as the server asks": _impatience,
+    "pauses between attempts": _bursts,
+    "fingerprints of tasks": _fingerprints,
+    "signs of life at work": _silences,
+    "evaluates or declines": _unanswered,
+}
+
+
+def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
+    """Return the first violation of each general rule; None without one."""
+    return {name: next(violations(log), None) for name, violations in _RULES.items()}
 
 
 def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str | None:
@@ -119,23 +121,17 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
         log: exchanges of the client.
         specified: True where its minibatches are those of the protocol; otherwise, only counts are compared.
     """
-    tasks: dict[str, dict[str, Any]] = {}
-    models: dict[str, State] = {}
-    memory, taken = worker.first_memory(), set[str]()
-    for exchange in log:
-        task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
-        if task and task["phase"] not in SURVEYS:
-            tasks[f"/v1/tasks/{task['task']}/report"] = task
-        elif exchange.path.startswith("/v1/models/") and _is_whole(exchange):
-            models[exchange.path.rpartition("/")[2]] = decode(exchange.answer, worker.model)
-        elif exchange.path in tasks and exchange.path not in taken and _is_taken(exchange):
-            task = tasks[exchange.path]
-            if task["model"] not in models:
-                return f"a report comes on task {task['task']}, whose model was never downloaded"
-            body, memory = reference_report(worker, Assignment.read(task), models[task["model"]], memory)
-            if _is_whole_report(exchange) and (why := _difference(exchange.body, body, specified)) is not None:
-                return f"the report on task {task['task']} (version {task['version']}): {why}"
-            taken.add(exchange.path)
+    memory, judged = worker.first_memory(), set[int]()
+    for task, report in _taken(log):
+        if task.phase in SURVEYS or task.task in judged:
+            continue
+        models = [each.answer for each in log if each.path == f"/v1/models/{task.model}" and each.begun < report.begun]
+        if (model := next((answer for answer in models if digest(answer) == task.model), None)) is None:
+            return f"a report comes on task {task.task}, whose model was never downloaded"
+        body, memory = reference_report(worker, task, decode(model, worker.model), memory)
+        if (why := _difference(report, body, specified)) is not None:
+            return f"the report on task {task.task} (version {task.version}): {why}"
+        judged.add(task.task)
     return None
 
 
@@ -144,49 +140,36 @@ def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
 
     A client may decline any query.
     """
-    tasks: dict[str, dict[str, Any]] = {}
-    for exchange in log:
-        task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
-        if task.get("phase") == "query":
-            tasks[f"/v1/tasks/{task['task']}/report"] = task
-        elif exchange.path in tasks and _is_taken(exchange) and _is_whole_report(exchange):
-            assignment = Assignment.read(tasks[exchange.path])
-            done = worker.do(0, assignment, {}, {})
-            if done is None:
-                return f"task {assignment.task} is a query of a function that the client cannot have, and it answers"
-            if (why := _difference(exchange.body, done[0], specified=True)) is not None:
-                return f"the answer to the query of task {assignment.task}: {why}"
+    for task, report in _taken(log):
+        if task.phase != "query":
+            continue
+        if (done := worker.do(0, task, {}, {})) is None:
+            return f"task {task.task} is a query of a function that the client cannot have, and it answers"
+        if (why := _difference(report, done[0], specified=True)) is not None:
+            return f"the answer to the query of task {task.task}: {why}"
     return None
 
 
-def _is_whole(exchange: Exchange) -> bool:
-    """Return whether an answer is a model, undamaged."""
-    if exchange.status != 200 or exchange.fault is not None:
-        return False
-    return digest(exchange.answer) == exchange.path.rpartition("/")[2]
+def _taken(log: Sequence[Exchange]) -> Iterator[tuple[Assignment, Exchange]]:
+    """Yield each request that sent a report, or the rest of one, which was taken, and its task."""
+    tasks: dict[str, dict[str, Any]] = {}
+    for exchange in log:
+        if task := exchange.task:
+            tasks[f"/v1/tasks/{task['task']}/report"] = task
+        elif exchange.path in tasks and exchange.served in (200, 201):
+            yield Assignment.read(tasks[exchange.path]), exchange
 
 
-def _is_taken(exchange: Exchange) -> bool:
-    """Return whether a request sent a report, or the rest of one, that was taken."""
-    return exchange.served in (200, 201)
-
-
-def _is_whole_report(exchange: Exchange) -> bool:
-    """Return whether a request sent a report from its first byte on."""
-    return exchange.headers.get("upload-offset", "0") == "0"
-
-
-def _difference(body: bytes, reference_body: bytes, specified: bool) -> str | None:
-    """Return the difference between a report and the reference; None within the tolerance."""
+def _difference(report: Exchange, reference_body: bytes, specified: bool) -> str | None:
+    """Return the difference between a report and the reference; None within the tolerance, or for the rest of one."""
+    if report.headers.get("upload-offset", "0") != "0":
+        return None
     expected = read_manifest(reference_body)
-    received, reference = decode(body, expected), decode(reference_body, expected)
+    received, reference = decode(report.body, expected), decode(reference_body, expected)
     for name in reference if specified else ("num_examples", "num_steps"):
         tolerance = 1e-9 if reference[name].itemsize == 8 else 1e-5
-        apart = (
-            0.0
-            if not reference[name].numel()
-            else (received[name].double() - reference[name].double()).abs().max().item()
-        )
+        differences = (received[name].double() - reference[name].double()).abs()
+        apart = differences.max().item() if differences.numel() else 0.0
         if not apart <= tolerance:
             return f"{name} is off by {apart:.3g}"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import re
 import shlex
 import subprocess
 import tempfile
@@ -100,8 +101,7 @@ class Trial:
 
     def run(self) -> dict[str, str | None]:
         """Run the client until the run is over; return the violation of each rule, or None."""
-        with tempfile.TemporaryDirectory() as folder:
-            self._go(Path(folder), self._script)
+        self._go(self._script)
         ended = None if self.code == 0 else f"it ends with {self.code}, needed 0 when the run is over: {self.output}"
         ended = f"it makes no progress for {self.seconds:g} s: {self.output}" if self.code is None else ended
         return judge.of_scenarios(self.scenarios, self.log) | judge.in_general(self.log) | {"ends with the run": ended}
@@ -119,8 +119,7 @@ class Trial:
     def refused(self) -> dict[str, str | None]:
         """Run the client against a server of another version; return its violation, by rule."""
         answer = Fault("status", 426, {"reason": "this server speaks another protocol than the client: update it"})
-        with tempfile.TemporaryDirectory() as folder:
-            self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enrol" else None)
+        self._go(lambda exchange: answer if exchange.path == "/v1/enrol" else None)
         wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.output}"
         enrollments = sum(exchange.path == "/v1/enrol" for exchange in self.log)
         return {"stops at 426": f"it enrolls {enrollments} times" if enrollments > 1 else wrong}
@@ -145,13 +144,15 @@ class Trial:
 
     # Called by the thread of the trial.
 
-    def _go(self, folder: Path, script: Script) -> None:
+    def _go(self, script: Script) -> None:
         """Start the server and the client, and carry out restarts and kills until the client ends."""
         self.code, port, self._progress = None, 0, time.monotonic()
         train = self.experiment.data.train
-        (folder / "examples.json").write_text(json.dumps({"inputs": train.x.tolist(), "targets": train.y.tolist()}))
-        (folder / "examples.py").write_text(_FILE)
-        with contextlib.ExitStack() as stack, (folder / "said.txt").open("w+") as output:
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            (folder / "examples.json").write_text(json.dumps({"inputs": train.x.tolist(), "targets": train.y.tolist()}))
+            (folder / "examples.py").write_text(_FILE)
+            output = stack.enter_context((folder / "said.txt").open("w+"))
             serving = stack.enter_context(contextlib.ExitStack())
             url = serving.enter_context(self._served(folder, script, port))
             port = int(url.rpartition(":")[2])
@@ -197,18 +198,12 @@ class Trial:
             "python": f"{folder / 'examples.py'}:examples",
             "state": str(folder / "state"),
         }
-        words = [_filled(word, values) for word in shlex.split(self.command)]
+        names = re.compile(f"{{({'|'.join(values)})}}")
+        words = [names.sub(lambda name: values[name[1]], word) for word in shlex.split(self.command)]
         try:
             return subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, text=True)
         except OSError as error:
             raise ConfigurationError(f"command: {words[0]} cannot be started: {error}") from None
-
-
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    """Replace names in braces by values; other braces stay."""
-    for name, value in values.items():
-        word = word.replace(f"{{{name}}}", value)
-    return word
 
 
 def tried(
