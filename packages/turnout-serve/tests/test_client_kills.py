@@ -20,7 +20,7 @@ from turnout_serve.client.exchange import send
 from turnout_serve.client.join import Connection, Joined
 from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
-from turnout_serve.client.state import ClientState
+from turnout_serve.client.state_folder import StateFolder
 from turnout_serve.client.worker import Worker
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
@@ -40,7 +40,7 @@ class Kept:
     """What a client's folder holds when its process is gone."""
 
     def __init__(self, folder):
-        self.state = ClientState(folder)
+        self.state = StateFolder(folder)
         self.state.close()
 
 
@@ -51,7 +51,7 @@ def joined(computer, row, folder, url):
         code = 1
         try:
             client = Client(
-                Newcomer(ClientState(folder), manners=Manners(wait=5.0, backoff=0.02)), Worker(computer, row)
+                Newcomer(StateFolder(folder), manners=Manners(wait=5.0, backoff=0.02)), Worker(computer, row)
             )
             Joined(client, Connection(url)).run()
             code = 0

@@ -10,7 +10,8 @@ from tests.laws.recipes import DATA
 from tests.logs import logged
 
 import turnout as to
-from turnout_serve.client.state import ClientState, Pending
+from turnout_serve.client.state import Pending
+from turnout_serve.client.state_folder import StateFolder
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import encode
 
@@ -58,17 +59,17 @@ def test_clients_and_servers_that_restart_are_not_logged(deployed: World) -> Non
 def test_state_of_an_earlier_version_is_read(folder: Path) -> None:
     """It has no number of the last task beside the memory."""
     report = Pending(Assignment(7, 0, "train", 0, "0" * 64, 10, 1.0), b"report", {"w": torch.ones(3)})
-    state = ClientState(folder / "state")
+    state = StateFolder(folder / "state")
     state.hold(report)
     state.settle(report)
     state.close()
-    again = ClientState(folder / "state")
+    again = StateFolder(folder / "state")
     assert (again.last, list(again.memory or ())) == (7, ["w"])
     again.hold(report)
     for path in folder.glob("state/**/memory.safetensors"):
         path.write_bytes(encode({"w": torch.ones(3)}))
     again.close()
-    earlier = ClientState(folder / "state")
+    earlier = StateFolder(folder / "state")
     assert earlier.last is None
     assert earlier.pending is not None
     assert list(earlier.pending.memory) == ["w"]

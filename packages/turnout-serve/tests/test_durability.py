@@ -12,7 +12,8 @@ import torch
 from turnout.core.checks import CheckpointError
 from turnout.record import contents
 from turnout_serve.client import state_folder as states
-from turnout_serve.client.state import ClientState, Pending
+from turnout_serve.client.state import Pending
+from turnout_serve.client.state_folder import StateFolder
 from turnout_serve.server.run.noise import Releases
 from turnout_serve.server.store import files
 from turnout_serve.server.store.store import Store
@@ -50,7 +51,7 @@ def test_server_syncs_files_before_and_folders_after_moving(folder, operations):
 
 
 def test_client_syncs_files_before_and_folders_after_moving(folder, operations):
-    kept = ClientState(folder / "state")
+    kept = StateFolder(folder / "state")
     operations.clear()
     kept.hold(REPORT)
     part, waiting = folder / "state/pending.part", folder / "state/pending"
@@ -63,13 +64,13 @@ def test_client_syncs_files_before_and_folders_after_moving(folder, operations):
 
 def test_parts_left_by_a_killed_client_are_deleted(folder):
     """Left are a report that was half written, and one that was answered but not deleted."""
-    kept = ClientState(folder / "state")
+    kept = StateFolder(folder / "state")
     kept.hold(REPORT)
     os.replace(folder / "state/pending/memory.safetensors", folder / "state/memory.safetensors")
     (folder / "state/pending.part").mkdir()
     (folder / "state/pending.part/half").write_bytes(b"x")
     kept.close()
-    again = ClientState(folder / "state")
+    again = StateFolder(folder / "state")
     assert again.pending is None
     assert again.memory is not None
     assert not (folder / "state/pending").exists()
@@ -82,16 +83,16 @@ def test_state_folder_is_independent_of_the_working_directory(folder, monkeypatc
     for name in ("here", "there"):
         (folder / name).mkdir()
     monkeypatch.chdir(folder / "here")
-    kept = ClientState(Path("state"))
+    kept = StateFolder(Path("state"))
     monkeypatch.chdir(folder / "there")
     kept.hold(REPORT)
     kept.close()
     assert not any((folder / "there").iterdir())
-    assert ClientState(folder / "here/state").pending is not None
+    assert StateFolder(folder / "here/state").pending is not None
 
 
 def test_pending_report_replaces_an_earlier_one(folder):
-    kept = ClientState(folder / "state")
+    kept = StateFolder(folder / "state")
     kept.hold(REPORT)
     (folder / "state/pending/left").write_bytes(b"x")
     kept.hold(REPORT)
@@ -114,7 +115,7 @@ def until_full(original, left):
 @pytest.mark.parametrize("at", range(7))
 def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeypatch, method, at):
     """The disk is full at each write of each method; a later start has the state before the write, or that after it."""
-    kept = ClientState(folder / "state")
+    kept = StateFolder(folder / "state")
     kept.enrolled(3, "run")
     if method in ("settle", "drop"):
         kept.hold(REPORT)
@@ -128,7 +129,7 @@ def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeyp
         getattr(kept, method)(*arguments)
     monkeypatch.undo()
     kept.close()
-    again = ClientState(folder / "state")
+    again = StateFolder(folder / "state")
     now = {"client": again.client, "pending": again.pending is not None, "memory": again.memory and [*again.memory]}
     behind = {"enrolled": {"client": 4}, "hold": {"pending": True}, "settle": {"pending": False, "memory": ["w"]}}
     assert now in (before, before | behind.get(method, {"pending": False}))
@@ -138,8 +139,9 @@ def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeyp
 
 def test_unreadable_files_are_not_called_damaged(folder, monkeypatch):
     """To delete them, as messages about damaged ones suggest, costs the client its memory, and the server its budget."""
-    state = states.StateFolder(folder / "client")
-    state.write_identity("t" * 40, 3, "run")
+    state = StateFolder(folder / "client")
+    state.enrolled(3, "run")
+    state.close()
     (folder / "releases.json").write_text("{}")
 
     def failing(path):
@@ -147,6 +149,6 @@ def test_unreadable_files_are_not_called_damaged(folder, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", failing)
     monkeypatch.setattr(contents, "open_regular", failing)
-    for read in (state.read, lambda: Releases(folder, "run")):
+    for read in (lambda: StateFolder(folder / "client"), lambda: Releases(folder, "run")):
         with pytest.raises(CheckpointError, match=r"cannot be read \(Input/output error\): check the disk"):
             read()

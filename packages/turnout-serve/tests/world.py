@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.laws.recipes import LOCAL as SEVERAL_STEPS
 from tests.tiny import SIZES, classification
@@ -15,6 +16,7 @@ from turnout_serve.client.computer import Computer
 from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
+from turnout_serve.client.state_folder import StateFolder
 from turnout_serve.client.worker import Worker
 from turnout_serve.server.enrollment import hashed
 from turnout_serve.server.http import endpoints
@@ -185,7 +187,7 @@ class Home:
 
     def __init__(self, computer, row, folder=None, shape=None, allows=ALLOWS):
         self.computer, self.row, self.folder, self.shape, self.allows = computer, row, folder, shape, allows
-        self.state = ClientState(folder)
+        self.state: Any = ClientState() if folder is None else StateFolder(folder)
         worker = Worker(computer, row, allows=allows)
         manners = Manners(wait=0.0, stores=STORES)
         self.client = Client(Newcomer(self.state, data=shape, manners=manners, jitter=random.Random(row)), worker)

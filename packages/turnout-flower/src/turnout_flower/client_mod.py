@@ -28,6 +28,7 @@ from turnout_flower.loop import ORDER, SHARED, Direction, client_part, first_mem
 from turnout_flower.options import refusal
 from turnout_flower.replies import metrics_of, number
 from turnout_serve.client.state import ClientState, Pending
+from turnout_serve.client.state_folder import StateFolder
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.messages import report_body
 
@@ -65,7 +66,7 @@ def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable
                 f"the server has other options of corrections, guards or personal parameters than {algorithm.name} here: "
                 "give Rule and mod the same algorithm"
             )
-        with closing(ClientState(Path(folder) / f"{order['run']}-{context.node_id}")) as state:
+        with closing(StateFolder(Path(folder) / f"{order['run']}-{context.node_id}")) as state:
             return _Node(algorithm, state, message, context, app, order).reply()
 
     return run
@@ -75,7 +76,7 @@ def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> N
     """Insert the personal part of the node's last run into the model of a message that is not from `Rule`."""
     folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
     for key, record in list(message.content.array_records.items()) if folders else ():
-        with closing(ClientState(folders[-1])) as state:
+        with closing(StateFolder(folders[-1])) as state:
             message.content[key] = _served(algorithm, Arrays.of(algorithm, record), state)
 
 

@@ -7,8 +7,8 @@ import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
@@ -16,6 +16,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.system import flush, move, sync
 from turnout.core.types import State
 from turnout.record import contents, lock
+from turnout_serve.client.state import ClientState, Pending
 from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import encode
@@ -29,24 +30,11 @@ class Identity(contents.Contents):
     run: str | None
 
 
-class Saved(NamedTuple):
-    """The state of a client as a folder holds it.
-
-    Attributes:
-        identity: identity of the client.
-        memory: a row by name; None before the first task.
-        report: the pending report: its task, its bytes, and the memory once it is taken.
-        sums: what the client has sent to sums.
-    """
-
-    identity: Identity
-    memory: State | None
-    report: tuple[Assignment, bytes, State] | None
-    sums: SumHistory
+_LAST = "last task"  # beside the memory in its file, so that both change at once
 
 
-class StateFolder:
-    """The state of a client in a folder; every change is on the disk before it takes effect.
+class StateFolder(ClientState):
+    """State of a client in a folder, which survives the process; every change is on the disk before it takes effect.
 
     The pending report has a folder of its own, which appears by one atomic move. When the server has taken the report, its
     memory becomes that of the client by another one; a pending report without memory was answered.
@@ -59,10 +47,11 @@ class StateFolder:
         close: function that unlocks it.
 
     Raises:
-        CheckpointError: if another process uses the folder; by all methods if the disk is full.
+        CheckpointError: if another process uses the folder, or it is damaged; by all methods if the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder = folder.absolute()  # functions for data may change the working directory
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,30 +62,42 @@ class StateFolder:
         self.close = held.close
         self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
         self._waiting, self._sums = folder / "pending", folder / "sums.jsonl"
+        if self._identity.exists():
+            self._read()
+        else:
+            self.sums = SumHistory(self._add_sum)
+            self._write_identity()
 
-    def write_identity(self, token: str, client: int | None, run: str | None) -> None:
+    def _write_identity(self) -> None:
         """Store who the client is."""
         with contents.writable([self.folder]):
             part = self._identity.with_suffix(".part")
-            _write(part, json.dumps({"token": token, "client": client, "run": run}).encode())
+            _write(part, json.dumps({"token": self.token, "client": self.client, "run": self.run}).encode())
             move(part, self._identity)
             sync(self.folder)
 
-    def hold(self, task: Assignment, body: bytes, memory: State) -> None:
+    def enrolled(self, client: int, run: str) -> None:
+        """Store the number of the client, and the name of the run."""
+        super().enrolled(client, run)
+        self._write_identity()
+
+    def hold(self, pending: Pending) -> None:
         """Store a report, and the memory once it is taken."""
+        last = {} if (task := self.last_after(pending)) is None else {_LAST: torch.tensor(task)}
         with contents.writable([self.folder]):
             part = self.folder / "pending.part"
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
-            _write(part / "report.safetensors", body)
-            _write(part / "memory.safetensors", encode(memory))
-            _write(part / "task.json", json.dumps(task.json()).encode())
+            _write(part / "report.safetensors", pending.body)
+            _write(part / "memory.safetensors", encode(pending.memory | last))
+            _write(part / "task.json", json.dumps(pending.task.json()).encode())
             sync(part)
             shutil.rmtree(self._waiting, ignore_errors=True)
             move(part, self._waiting)
             sync(self.folder)
+        super().hold(pending)
 
-    def settle(self) -> None:
+    def settle(self, pending: Pending) -> None:
         """Take over the memory of the pending report."""
         with contents.writable([self.folder]):
             # This move is the point of no return. If the process dies before it, the client sends the report again, and the
@@ -104,6 +105,7 @@ class StateFolder:
             move(self._waiting / "memory.safetensors", self._memory)
             sync(self.folder)
             shutil.rmtree(self._waiting, ignore_errors=True)
+        super().settle(pending)
 
     def drop(self) -> None:
         """Delete the pending report."""
@@ -112,6 +114,7 @@ class StateFolder:
             move(self._waiting, self.folder / "pending.part")  # one atomic move, so that no part of a report is left
             sync(self.folder)
             shutil.rmtree(self.folder / "pending.part", ignore_errors=True)
+        super().drop()
 
     def forget(self) -> None:
         """Delete the memory and the pending report."""
@@ -120,8 +123,9 @@ class StateFolder:
                 self.drop()
             self._memory.unlink(missing_ok=True)
             sync(self.folder)
+        super().forget()
 
-    def add_sum(self, line: bytes) -> None:
+    def _add_sum(self, line: bytes) -> None:
         """Append a line about a sum."""
         with contents.writable([self.folder]):
             with open(os.open(self._sums, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
@@ -133,34 +137,42 @@ class StateFolder:
                 flush(file.fileno())
             sync(self.folder)
 
-    def read(self) -> Saved | None:
-        """Return the state; None for a new client.
+    def _read(self) -> None:
+        """Take over the state that an earlier process has stored.
 
         Raises:
             CheckpointError: if it is damaged, or cannot be read.
         """
-        if not self._identity.exists():
-            return None
         try:
             identity = contents.check(self._identity, Identity, contents.parse(self._identity.read_bytes()))
-            memory = load(self._memory.read_bytes()) if self._memory.exists() else None
+            self.token, self.client, self.run = identity.token, identity.client, identity.run
+            if self._memory.exists():
+                self.memory, self.last = _stored(self._memory)
             lines = self._sums.read_bytes().split(b"\n")[:-1] if self._sums.exists() else ()
-            return Saved(identity, memory, self._report(), SumHistory(self.add_sum, lines))
+            self.pending, self.sums = self._report(), SumHistory(self._add_sum, lines)
         except OSError as error:
             raise contents.Unreadable.of(self.folder, error) from error
         except (ValueError, SafetensorError) as error:
             raise CheckpointError(
                 f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enroll anew"
             ) from error
+        self.is_resumed = True
 
-    def _report(self) -> tuple[Assignment, bytes, State] | None:
+    def _report(self) -> Pending | None:
         """Return the pending report; delete what is left of one that was answered."""
         if not (self._waiting / "memory.safetensors").exists():
             shutil.rmtree(self._waiting, ignore_errors=True)
             return None
         task = Assignment.read(contents.parse((self._waiting / "task.json").read_bytes()))
-        body = (self._waiting / "report.safetensors").read_bytes()
-        return task, body, load((self._waiting / "memory.safetensors").read_bytes())
+        memory, _ = _stored(self._waiting / "memory.safetensors")
+        return Pending(task, (self._waiting / "report.safetensors").read_bytes(), memory)
+
+
+def _stored(path: Path) -> tuple[State, int | None]:
+    """Read a memory, and the number of the last task of the training beside it."""
+    memory = load(path.read_bytes())
+    last = memory.pop(_LAST, None)
+    return memory, None if last is None else int(last)
 
 
 def _write(path: Path, body: bytes) -> None:

@@ -118,7 +118,7 @@ def join(options: JoinOptions) -> None:
     from turnout_serve.cli.joining import clients_experiment
     from turnout_serve.client.agreement import check_algorithm
     from turnout_serve.client.computer import Computer
-    from turnout_serve.client.state import ClientState
+    from turnout_serve.client.state_folder import StateFolder
     from turnout_serve.wire.data_shape import DataShape
 
     run = announced_run(connection, options.patience)
@@ -127,7 +127,7 @@ def join(options: JoinOptions) -> None:
     experiment, row = clients_experiment(run, data, options.experiment, options.client, options.device)
     kinds = _allowed(experiment, options.share)
     folder = options.folder(run)
-    with closing(ClientState(folder)) as state:
+    with closing(StateFolder(folder)) as state:
         check_algorithm(folder, experiment.algorithm)
         computer = Computer(experiment, str(run["engine"]))
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
@@ -155,11 +155,11 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
     """Send the shape of the data to a server that waits for it, and return its description of the run afterwards."""
     from turnout_serve.cli.joining import shape_of
     from turnout_serve.client.newcomer import Newcomer
-    from turnout_serve.client.state import ClientState
+    from turnout_serve.client.state_folder import StateFolder
 
     shape = shape_of(run, data)
     say(f"the server waits for the first client: it is told that there are {shape}")
-    with closing(ClientState(options.folder(run))) as state:
+    with closing(StateFolder(options.folder(run))) as state:
         newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
         if _exchanged(newcomer, connection, options) == "stopped":
             raise KeyboardInterrupt
