@@ -244,7 +244,7 @@ def test_evaluation_runs_the_model_once(algorithm: to.Algorithm, monkeypatch: py
     assert sum(seen) == 1797
     assert {name: row[name] for name in plain.evaluate()} == pytest.approx(plain.evaluate(), abs=1e-12)
     seen.clear()
-    simulation.judge.by_client(data)
+    simulation.judge.by_client()
     assert sum(seen) == 1797
 
 

@@ -91,8 +91,7 @@ def test_lanes_do_not_change_results():
 
 
 def test_subset_of_examples_uses_the_models_of_their_clients():
-    simulation = simulation_of()
-    simulation.experiment = replace(simulation.experiment, evaluation_examples=20)
+    simulation = simulation_of(evaluation_examples=20)
     few = simulation.evaluate()
     rows = np.linspace(0, 234, 20).round().astype(int)
     owners = DATA.train.owners()[rows].numpy()

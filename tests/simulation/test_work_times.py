@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turnout.population import Dropout, Group, Speed
 from turnout.population.delay import Constant, LogNormal, Uniform
-from turnout.simulation.work_times import NumSteps, WorkTimes
+from turnout.simulation.work_times import Effort, NumSteps, WorkTimes
 
 SPEED = Speed(LogNormal(2, 0.5), upload=Constant(1), groups=(Group(1), Group(1, Uniform(8, 12))), spread=0.3).bind(6, 2)
 
@@ -37,10 +37,10 @@ def expected(client: int, number: int, steps: int, dropout) -> float:
 )
 def test_tasks_of_a_client_are_sequential_for_any_query(asked, drops_out, saved, likely, steps: NumSteps):
     dropout = Dropout(0.3, 0.05).bind(2) if drops_out else None
-    work, counts = WorkTimes(SPEED, dropout, steps), dict.fromkeys(range(6), 0)
+    work, counts = WorkTimes(SPEED, dropout, {"train": Effort(steps)}), dict.fromkeys(range(6), 0)
     for version, clients in enumerate(asked):
         if version == saved:
-            state, work = work.state(), WorkTimes(SPEED, dropout, steps)
+            state, work = work.state(), WorkTimes(SPEED, dropout, {"train": Effort(steps)})
             work.restore(state)
         soon = partial(list, likely[version % len(likely)])
         for client, ends in zip(clients, work.next(clients, version, soon), strict=True):
@@ -73,16 +73,16 @@ def test_batch_size_is_bounded(monkeypatch):
 @pytest.mark.parametrize("steps", [0, 1.5, np.array([1, 1, 0, 1, 1, 1])])
 def test_tasks_without_a_step_are_refused(steps):
     with pytest.raises(ValueError, match=r"num_steps: got .*, needed whole numbers >= 1: have the selection skip"):
-        WorkTimes(SPEED, num_steps=steps)
+        WorkTimes(SPEED, efforts={"train": Effort(steps)})
 
 
 def test_tasks_without_a_step_are_refused_at_creation():
     with pytest.raises(ValueError, match=r"num_steps: got 0, needed whole numbers >= 1"):
-        WorkTimes(SPEED, num_steps=lambda clients, version: clients * version).next([1, 2], 0)
+        WorkTimes(SPEED, efforts={"train": Effort(lambda clients, version: clients * version)}).next([1, 2], 0)
 
 
 def test_steps_of_other_clients_are_refused():
     with pytest.raises(
         ValueError, match=r"num_steps: got 'shape \(5,\)', needed one number, or one for each of 6 clients"
     ):
-        WorkTimes(SPEED, num_steps=np.ones(5, dtype=int))
+        WorkTimes(SPEED, efforts={"train": Effort(np.ones(5, dtype=int))})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,31 +22,39 @@ from turnout.record.rows import staleness
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.virtual_time import VirtualTime
-from turnout.simulation.work_times import Effort, WorkTimes
+from turnout.simulation.work_times import Effort, WorkTimes, round_seconds
 
 
+@dataclass(frozen=True, eq=False)
 class InStep:
     """Runs one cohort after another, without a clock: all clients report at once.
 
-    Args:
+    Attributes:
         scheduler: the scheduler of the server.
+        workers: the clients.
+        messages: measures what clients receive.
+        least: the least duration of a round in seconds.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        scheduler.start(0.0)
+    scheduler: Scheduler
+    workers: SimulatedClients
+    messages: MessageSizes
+    least: float
+
+    def __post_init__(self) -> None:
+        self.scheduler.start(0.0)
 
     def advance(self) -> Step | Gather:
         """Advance to the next server step, or to the end of a phase before one."""
-        action = carry_out(self._scheduler, self, 0.0)
+        action = carry_out(self.scheduler, self, 0.0)
         assert action is not None  # an empty cohort is a step, too
         return action
 
     def ask(self, ask: Ask) -> None:
         """Have all clients report at once."""
-        pace = self._scheduler.pace
+        pace = self.scheduler.pace
         assert isinstance(pace, BoundRounds)
-        self._scheduler.enqueue(pace.all_reported(0.0))
+        self.scheduler.enqueue(pace.all_reported(0.0))
 
     def dropped(self, drop: Drop) -> None:
         """Do nothing: no state depends on dropped tasks."""
@@ -54,8 +63,16 @@ class InStep:
         """Do nothing: there are no deadlines without a clock."""
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Return no columns."""
-        return {}
+        """Return the duration of a step if clients have speeds, and the number of clients that opted in if they do."""
+        row: dict[str, Any] = {}
+        if (speed := self.workers.speed) is not None:
+            algorithm, down = self.workers.algorithm, self.messages.down()
+            row["simulated_seconds"] = round_seconds(
+                speed, algorithm, stepped.reports, stepped.version, down, self.least
+            )
+        if (pool := self.workers.opt_in.pool(stepped.version)) is not None:
+            row["pool"] = int(pool.sum())
+        return row
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Return an empty state."""
@@ -65,25 +82,24 @@ class InStep:
         """Restore nothing."""
 
 
-class ByTheClock:
+class ByTheClock(VirtualTime):
     """Runs clients in virtual time.
 
     Training is deferred to the step that uses it: all reports of a step are trained together, each from the model of its
     version.
-
-    Args:
-        virtual: the scheduler in virtual time.
     """
 
-    def __init__(self, virtual: VirtualTime) -> None:
-        self.virtual = virtual
-        self._before, self._between = 0.0, True
+    _before, _between = 0.0, True
 
-    def advance(self) -> Step | Gather:
-        """Advance to the next server step, or to the end of a phase before one."""
+    def advance(self, until: float = math.inf) -> Step | Gather:
+        """Advance to the next server step, or to the end of a phase before one.
+
+        Raises:
+            ConfigurationError: if none will follow.
+        """
         if self._between:
-            self._before = self.virtual.clock.now
-        action = self.virtual.advance()
+            self._before = self.clock.now
+        action = super().advance(until)
         if action is None:
             raise ConfigurationError(
                 f"no event will follow second {self._before:g}: all open tasks take infinitely long, because draws of a "
@@ -94,24 +110,16 @@ class ByTheClock:
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return the duration and the staleness of a step, the number of unused tasks, and the bytes sent meanwhile."""
-        sent = self.virtual.traffic.take()
+        sent = self.traffic.take()
         measured = sent.pop("measure", None)
         down, up = zip(*sent.values(), strict=True)
         return {
-            "simulated_seconds": self.virtual.clock.now - self._before,
-            "num_unused": int((self.virtual.log.take()[0]["stepped"] < 0).sum()),
+            "simulated_seconds": self.clock.now - self._before,
+            "num_unused": int((self.log.take()[0]["stepped"] < 0).sum()),
             "bytes_down": sum(down),
             "bytes_up": sum(up),
             **staleness(stepped),
         } | ({} if measured is None else {"bytes_measured": sum(measured)})
-
-    def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return the state of virtual time."""
-        return self.virtual.state()
-
-    def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
-        """Restore what `state` returned."""
-        self.virtual.restore(state)
 
 
 Driver = InStep | ByTheClock
@@ -137,7 +145,7 @@ def driver_of(
         messages: measures what clients send and receive.
     """
     if choice is None:
-        return InStep(scheduler)
+        return InStep(scheduler, workers, messages, population.round_seconds or 0.0)
     algorithm, seed, speed = server.algorithm, server.federation.seed, workers.speed
     assert speed is not None  # `check_clock` requires one
     task = Task(server.state.params, 0, seed)
@@ -147,12 +155,9 @@ def driver_of(
         return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
 
     steps = num_steps if algorithm.local.traits.varies else num_steps(np.arange(server.federation.num_clients), 0)
-    gradient_alone = not any(isinstance(measurement, OfTraining) for measurement in algorithm.selection.measurements)
-    others = messages.after_training()
-    for phase in algorithm.phases:
-        if phase not in ("train", *algorithm.extra_phases):
-            alone = phase == "measure" and gradient_alone
-            others[phase] = Effort(1 if alone else steps, *messages.of(phase))
+    special = dict.fromkeys(algorithm.extra_phases, 0)  # messages alone
+    if not any(isinstance(measurement, OfTraining) for measurement in algorithm.selection.measurements):
+        special["measure"] = 1  # the gradient
+    efforts = {phase: Effort(special.get(phase, steps), *messages.of(phase)) for phase in algorithm.phases}
     dropout = None if population.dropout is None else population.dropout.bind(seed)
-    work = WorkTimes(speed, dropout, steps, *messages.of("train"), others)
-    return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
+    return ByTheClock(scheduler, choice, WorkTimes(speed, dropout, efforts), population.round_seconds)

@@ -10,7 +10,6 @@ from turnout.core.types import Task
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.pace import Pace, Phase
 from turnout.simulation.dispatch import SimulatedClients
-from turnout.simulation.work_times import Effort
 
 
 class MessageSizes:
@@ -26,15 +25,25 @@ class MessageSizes:
         self._workers, self._server, self._pace = workers, server, pace
 
     def of(self, phase: Phase) -> tuple[int, int]:
-        """Return the size of a report of a phase, and of what a client receives."""
+        """Return the size of a report of a phase, and of what a client receives.
+
+        The messages of phases after training have the size with all clients.
+        """
         server, state = self._server, self._server.state
+        algorithm, federation, masked = server.algorithm, server.federation, None
+        if (extra := algorithm.aggregation.extra) is not None and phase in ("train", *extra.names):
+            together = self._pace.masks_together(federation.num_clients)
+            masked = extra.bytes(phase, together, len(state.params))
+            if phase != "train":
+                return masked
         smallest = np.array([self._workers.workspace.data.train.sizes.argmin()])
-        inputs = server.algorithm.per_client_inputs(smallest, state, server.federation)
+        inputs = algorithm.per_client_inputs(smallest, state, federation)
         first = -1 if phase == "prepare" else 0
-        task = Task(state.params, first, server.federation.seed, phase, server.shared(), inputs)
-        report, _ = self._workers.step(smallest, task)
-        if phase == "train" and (sizes := self._masked(phase)) is not None:
-            report = replace(report, vector_bytes=sizes[0])
+        report, _ = self._workers.step(
+            smallest, Task(state.params, first, federation.seed, phase, server.shared(), inputs)
+        )
+        if masked is not None:
+            report = replace(report, vector_bytes=masked[0])
         return report.nbytes, self.down(phase)
 
     def down(self, phase: Phase = "train") -> int:
@@ -43,15 +52,3 @@ class MessageSizes:
         inputs = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self._server.federation)
         broadcast = algorithm.broadcast_bytes(state, alone=phase == "prepare")
         return broadcast + 8 + sum(value.nbytes for value in inputs.values())
-
-    def after_training(self) -> dict[Phase, Effort]:
-        """Return the efforts of the phases after training: messages alone, of the size with all clients."""
-        return {phase: Effort(0, *(self._masked(phase) or (0, 0))) for phase in self._server.algorithm.extra_phases}
-
-    def _masked(self, phase: Phase) -> tuple[int, int] | None:
-        """Return the sizes of messages that the aggregation declares, with all clients."""
-        server = self._server
-        if (extra := server.algorithm.aggregation.extra) is None:
-            return None
-        n = self._pace.masks_together(server.federation.num_clients)
-        return extra.bytes(phase, n, len(server.state.params))

@@ -16,7 +16,6 @@ from turnout.base.algorithm import Algorithm
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.types import Federation, ServerState, Task
-from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 from turnout.engine.reading import as_logits, has_one_label, reading_of
 from turnout.engine.trial import extremes
@@ -39,14 +38,14 @@ class Judge:
     """Evaluates loss, and accuracy or root-mean-square error, of present models.
 
     Args:
-        experiment: the configuration, with further metrics, and validation clients that fit personal models.
+        experiment: the configuration.
         workspace: model and data.
         models: the present models.
     """
 
     def __init__(self, experiment: Configuration, workspace: Workspace, models: PresentModels) -> None:
-        self._workspace, self._models, self._metrics = workspace, models, experiment.named_metrics()
-        self._newcomers = Newcomers.of(experiment, workspace)
+        self._experiment, self._workspace, self._models = experiment, workspace, models
+        self._metrics, self._newcomers = experiment.named_metrics(), Newcomers.of(experiment, workspace)
         self._watched = 0.0
 
     def scores(
@@ -83,7 +82,7 @@ class Judge:
             self._watched = time.monotonic()
             self._workspace.watch("evaluation", done, total)
 
-    def check(self, data: FederatedData) -> None:
+    def check(self) -> None:
         """Evaluate the initial models on a few examples of each split, so that no evaluation fails after some rounds.
 
         Metrics of users, which may fail on any client's examples, are tried on all of them.
@@ -92,7 +91,7 @@ class Judge:
             ConfigurationError: if a metric fails, or if the model does not fit the examples of a split.
         """
         whole = bool(self._metrics.keys() - METRICS.keys())
-        for name, shards in data.splits.items():
+        for name, shards in self._experiment.data.splits.items():
             if not len(shards.x):
                 continue
             with trying(f"the {name} data"):
@@ -101,7 +100,7 @@ class Judge:
                 self._measured(scores)
                 self._measured_by_client(scores, shards.num_clients)
 
-    def check_fitting(self, data: FederatedData, algorithm: Algorithm, present: Task, gradients: float | None) -> None:
+    def check_fitting(self, present: Task) -> None:
         """Compute for one client what evaluations compute beside scores: fitted personal models, and gradients.
 
         Raises:
@@ -112,10 +111,9 @@ class Judge:
             assert one.group.test is not None
             with trying("the data of validation clients"):
                 self._measured(self.scores(one.group.test, partial(one.models, present)))
-        if gradients is not None:
-            with trying("the computation of gradients over all examples"):
-                self._gradients(1, gradients)
-        if (unseen := Newcomers.unseen(data, algorithm, self._workspace)) is not None:
+        with trying("the computation of gradients over all examples"):
+            self._gradients(1)
+        if (unseen := Newcomers.unseen(self._experiment, self._workspace)) is not None:
             with trying("the data of unseen clients"):
                 unseen.one().figures(present, self._workspace.lanes)
 
@@ -123,21 +121,13 @@ class Judge:
         """Return the initial personal models of any clients."""
         return self._models.serving(np.zeros_like(ids))
 
-    def figures(
-        self,
-        present: Task,
-        most: int | None,
-        groups: tuple[tuple[int, ...], ...] | None,
-        gradients: float | None,
-    ) -> dict[str, float]:
+    def figures(self, present: Task) -> dict[str, float]:
         """Return loss, and accuracy or root-mean-square error, of the present model on each split.
 
         Args:
             present: the present model, its version, and the seed.
-            most: maximum number of examples; None is all.
-            groups: groups of labels with accuracies of their own; None is none.
-            gradients: the fraction of clients in a cohort, for the norms of gradients; None leaves these out.
         """
+        most, groups = self._experiment.evaluation_examples, self._experiment.label_groups
         row, data, newcomers = {}, self._workspace.data, self._newcomers
         splits: dict[str, tuple[Shards | None, Models | None]] = {
             "train": (data.train, None), "validation": (data.validation, None), "test": (data.test, None)
@@ -152,25 +142,26 @@ class Judge:
                 if groups and isinstance(scores, Scores):
                     by_group = by_labels(scores, shards.y.cpu().numpy(), groups)
                     row |= {f"{name}_{metric}": value for metric, value in by_group.items()}
-        if gradients is not None:
-            row |= self._gradients(data.train.num_clients, gradients)
-        return row
+        return row | self._gradients(data.train.num_clients)
 
-    def _gradients(self, num_clients: int, share: float) -> dict[str, float]:
-        """Return the norms of gradients over the first clients."""
-        workspace = self._workspace
+    def _gradients(self, num_clients: int) -> dict[str, float]:
+        """Return the norms of gradients over the first clients, if they are recorded."""
+        run, workspace = self._experiment, self._workspace
+        if run.gradients is None:
+            return {}
+        share = run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
         return gradient_figures(self._models.trained, workspace.clients, num_clients, share, workspace.lanes)
 
-    def unseen(self, data: FederatedData, algorithm: Algorithm, present: Task) -> dict[str, float]:
+    def unseen(self, present: Task) -> dict[str, float]:
         """Return the scores of unseen clients, with personal parts fitted to their data."""
-        newcomers = Newcomers.unseen(data, algorithm, self._workspace)
+        newcomers = Newcomers.unseen(self._experiment, self._workspace)
         return {} if newcomers is None else newcomers.figures(present, self._workspace.lanes)
 
-    def by_client(self, data: FederatedData) -> dict[str, np.ndarray]:
+    def by_client(self) -> dict[str, np.ndarray]:
         """Return the scores of each client, on its training, validation and test examples."""
         by_client: dict[str, np.ndarray] = {}
-        on_device = self._workspace.data
-        test = None if data.client_test is None else on_device(data.client_test)
+        on_device, test = self._workspace.data, self._experiment.data.client_test
+        test = None if test is None else on_device(test)
         for name, shards in (("train", on_device.train), ("validation", on_device.client_validation), ("test", test)):
             if shards is not None:
                 scores = self.scores(shards)
@@ -178,12 +169,12 @@ class Judge:
                 by_client |= {f"{name}_{figure}": values for figure, values in figures.items()}
         return by_client
 
-    def predictions(self, run: Configuration) -> pa.Table:
+    def predictions(self) -> pa.Table:
         """Return the predictions on test examples, counted; an empty table without class labels or test examples.
 
         Personal models are evaluated one by one, so of more than `MOST_MODELS` there are none.
         """
-        test, empty = self._workspace.data.test, build({}, PREDICTION_COLUMNS)
+        run, test, empty = self._experiment, self._workspace.data.test, build({}, PREDICTION_COLUMNS)
         too_many = self._models.personal is not None and run.data.num_clients > MOST_MODELS
         if not has_one_label(run.loss, run.data.train.y) or test is None or not len(test.x) or too_many:
             return empty

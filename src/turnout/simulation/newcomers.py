@@ -8,12 +8,10 @@ import numpy as np
 import torch
 
 from turnout.base import Local, Personalization
-from turnout.base.algorithm import Algorithm
 from turnout.base.tuning import tuned
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
-from turnout.data.federated import FederatedData
 from turnout.data.gather import held_out
 from turnout.simulation.client_groups import ClientGroup, client_group
 from turnout.simulation.workspace import Workspace
@@ -26,13 +24,11 @@ class Newcomers:
     Args:
         personal: the personalization, with the numbers of local steps after which models are evaluated.
         local: the local rule.
-        first: the initial personal part, ``[P_v]``.
         group: the clients.
     """
 
     personal: Personalization
     local: Local
-    first: torch.Tensor
     group: ClientGroup
 
     @classmethod
@@ -44,8 +40,8 @@ class Newcomers:
         Raises:
             ConfigurationError: if no client has two examples.
         """
-        algorithm, data, layout = experiment.algorithm, experiment.data, workspace.objective.layout
-        if data.unseen_validation is None or algorithm.personal is None:
+        data, personal = experiment.data, experiment.algorithm.personal
+        if data.unseen_validation is None or personal is None:
             return None
         shards = workspace.data(data.unseen_validation)
         validates = held_out(shards.owners().numpy(), 0.5, 0, "validation of newcomers")
@@ -54,23 +50,25 @@ class Newcomers:
                 "validation_clients: no client has two examples, one to fit a personal part to and one to validate it: write "
                 "more validation_clients, or validation_fraction=0.1 in their place"
             )
-        first = algorithm.personal.first(workspace.objective.initial, layout.num_shared)
         fitting, validation = (shards.at(torch.from_numpy(half.nonzero()[0])) for half in (~validates, validates))
-        transforms = workspace.data.transforms
-        group = ClientGroup(fitting, validation, workspace.objective, transforms, data.num_clients)
-        return cls(algorithm.personal, algorithm.local, first, group)
+        group = ClientGroup(fitting, validation, workspace.objective, workspace.data.transforms, data.num_clients)
+        return cls(personal, experiment.algorithm.local, group)
 
     @classmethod
-    def unseen(cls, data: FederatedData, algorithm: Algorithm, workspace: Workspace) -> Newcomers | None:
+    def unseen(cls, experiment: Configuration, workspace: Workspace) -> Newcomers | None:
         """Return the unseen clients; None without such clients or personal models."""
-        personal, objective = algorithm.personal, workspace.objective
-        if personal is None or (group := client_group("unseen", data, workspace)) is None:
-            return None
-        return cls(personal, algorithm.local, personal.first(objective.initial, objective.layout.num_shared), group)
+        personal, group = experiment.algorithm.personal, client_group("unseen", experiment.data, workspace)
+        return None if personal is None or group is None else cls(personal, experiment.algorithm.local, group)
 
     def one(self) -> Newcomers:
         """Return one of the clients, see `ClientGroup.one`."""
         return replace(self, group=self.group.one())
+
+    def _first(self, task: Task) -> torch.Tensor:
+        """Return the model that the clients start from, ``[P]``."""
+        objective = self.group.objective
+        first = self.personal.first(objective.initial, objective.layout.num_shared)
+        return self.personal.newcomer(task.params, first)
 
     def models(self, task: Task, rows: np.ndarray) -> torch.Tensor:
         """Return the personal models of clients, ``[B, P]``, after the largest number of local steps.
@@ -81,7 +79,7 @@ class Newcomers:
         """
         steps = self.personal.adaptation_steps
         rule = self.personal.adapting(self.local, max(steps) if isinstance(steps, tuple) else steps)
-        whole = self.personal.newcomer(task.params, self.first).expand(len(rows), -1)
+        whole = self._first(task).expand(len(rows), -1)
         purpose = "personal parts of validation clients"
         return tuned(rule, replace(task, params=whole), self.group.clients(rows), purpose).params
 
@@ -104,7 +102,7 @@ class Newcomers:
 
     def _figures_after(self, steps: int, task: Task, lanes: int) -> dict[str, float]:
         """Return the figures after this number of steps, by split and name."""
-        group, whole = self.group, self.personal.newcomer(task.params, self.first)
+        group, whole = self.group, self._first(task)
         rule, row = self.personal.adapting(self.local, steps), {}
         scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)
         for split, shards in group.splits.items():

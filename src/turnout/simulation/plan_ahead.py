@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from turnout.base import CountsSteps
 from turnout.core.types import ServerState, Task
 from turnout.distributed import collectives
@@ -9,6 +11,7 @@ from turnout.protocol.cohorts import Cohorts, SelectedCohorts
 from turnout.simulation.dispatch import SimulatedClients
 
 
+@dataclass(eq=False)
 class PlanAhead:
     """Select the next cohort and plan its minibatches, after the local steps of a round are submitted to a device.
 
@@ -16,25 +19,26 @@ class PlanAhead:
     round uses them if it has the same, and otherwise selects and plans itself. After a plan that was not used, no further
     ones are made.
 
-    Args:
+    Attributes:
         cohorts: selection of cohorts, which does not depend on earlier rounds.
         workers: the clients, without memory other than the number of minibatches used.
         local: the local rule of the clients.
         rounds: number of rounds of the run.
         seed: seed of the run.
+        on: False after a plan that was not used, or failed.
     """
 
-    def __init__(
-        self, cohorts: SelectedCohorts, workers: SimulatedClients, local: CountsSteps, rounds: int, seed: int
-    ) -> None:
-        self._cohorts, self._workers, self._local = cohorts, workers, local
-        self._rounds, self._seed, self._on = rounds, seed, True
+    cohorts: SelectedCohorts
+    workers: SimulatedClients
+    local: CountsSteps
+    rounds: int
+    seed: int
+    on: bool = True
 
     @classmethod
     def of(cls, cohorts: Cohorts, workers: SimulatedClients, rounds: int, seed: int) -> PlanAhead | None:
         """Return the planner of a run; None if its next round cannot be planned before the present one has ended."""
-        algorithm = workers.algorithm
-        local = algorithm.local
+        local = workers.algorithm.local
         if not isinstance(cohorts, SelectedCohorts) or not cohorts.independent or not isinstance(local, CountsSteps):
             return None
         # Other memory is read from the device before this, so that nothing is left to wait for.
@@ -45,13 +49,13 @@ class PlanAhead:
     def __call__(self, state: ServerState) -> None:
         """Plan the round that follows the one from a state of the server."""
         version = state.version + 1
-        self._on = self._on and version < self._rounds and not self._workers.ahead and not self._cohorts.ahead
-        if not self._on:
+        self.on = self.on and version < self.rounds and not self.workers.ahead and not self.cohorts.ahead
+        if not self.on:
             return
         try:
-            cohort = self._cohorts.choose_ahead(version)
-            if 0 < len(cohort) <= self._workers.workspace.lanes:
-                memory, clients = self._workers.memory.gather(cohort), self._workers.timed(cohort)
-                self._local.plan_ahead(Task(state.params, version, self._seed), memory, clients)
+            cohort = self.cohorts.choose_ahead(version)
+            if 0 < len(cohort) <= self.workers.workspace.lanes:
+                memory, clients = self.workers.memory.gather(cohort), self.workers.timed(cohort)
+                self.local.plan_ahead(Task(state.params, version, self.seed), memory, clients)
         except Exception:
-            self._on = False  # the next round raises the error, when this one has been recorded
+            self.on = False  # the next round raises the error, when this one has been recorded

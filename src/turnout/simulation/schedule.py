@@ -12,7 +12,7 @@ from turnout.population.population import Population
 from turnout.protocol.pace import Pace
 from turnout.record.tasks import OUTCOMES
 from turnout.simulation.virtual_time import VirtualTime, at_random
-from turnout.simulation.work_times import NumSteps, WorkTimes
+from turnout.simulation.work_times import Effort, NumSteps, WorkTimes
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,8 @@ def schedule(
     dropout = None if population.dropout is None else population.dropout.bind(seed)
     availability = population.availability.bind(num_clients, label_counts, seed)
     scheduler, choice = at_random(pace, availability, population.round_seconds, cohort_size, seed)
-    work = WorkTimes(population.speed.bind(num_clients, seed), dropout, num_steps, bytes_up, bytes_down)
+    efforts = {"train": Effort(num_steps, bytes_up, bytes_down)}
+    work = WorkTimes(population.speed.bind(num_clients, seed), dropout, efforts)
     virtual = VirtualTime(scheduler, choice, work, population.round_seconds)
     while (steps is None or virtual.pace.version < steps) and virtual.advance(until) is not None:
         pass

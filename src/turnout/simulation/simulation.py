@@ -17,16 +17,17 @@ from turnout.protocol.federated_server import FederatedServer
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
-from turnout.simulation.builder import Builder
+from turnout.simulation.builder import check_simulable, federation_of, population_of, scheduler_of
 from turnout.simulation.dispatch import SimulatedClients, Steps
 from turnout.simulation.divergence import check_updates
-from turnout.simulation.drivers import InStep, driver_of
+from turnout.simulation.drivers import driver_of
 from turnout.simulation.lockstep import together
+from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.metrics import Judge, client_weights
 from turnout.simulation.opt_in import OptIn
+from turnout.simulation.plan_ahead import PlanAhead
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.sharding import check_agreement
-from turnout.simulation.work_times import round_seconds
 from turnout.simulation.workspace import workspace_of
 
 
@@ -51,21 +52,23 @@ class Simulation:
 
     @default_settings()
     def __init__(self, experiment: Configuration) -> None:
-        self.experiment = experiment
+        check_simulable(experiment)
+        self.experiment, algorithm = experiment, experiment.algorithm
         self.row: dict[str, Any] = {}
         self._steps_lost = 0
-        build, algorithm = Builder(experiment), experiment.algorithm
         self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
-        self.availability, self.speed, self.behavior = build.population()
+        self.availability, speed, self.behavior = population_of(experiment)
         self.workspace = workspace_of(experiment, self.behavior)
         self.objective, self.description = self.workspace.objective, describe(experiment)
-        federation, params, self.memory = build.federation(self.objective, self.availability)
+        federation, params, self.memory = federation_of(experiment, self.objective, self.availability)
         self.models = PresentModels(params, self.memory, algorithm.personal)
         self.judge = Judge(experiment, self.workspace, self.models)
         self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, self.behavior)
-        workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behavior)
-        self._try(workers, params)
-        scheduler, choice = build.scheduler(self.availability, self.opt_in)
+        self.workers = workers = SimulatedClients(
+            algorithm, self.workspace, self.memory, self.opt_in, speed, self.behavior
+        )
+        self._try(params)
+        scheduler, choice = scheduler_of(experiment, self.availability, self.opt_in)
         self.server = FederatedServer(
             algorithm,
             params,
@@ -76,10 +79,14 @@ class Simulation:
             attack=None if self.behavior is None else workers.colluded,
             separation=experiment.population.separation,
         )
-        self.workers, self.messages = build.measured(workers, self.server)
+        self.messages = MessageSizes(workers, self.server, experiment.pace)
+        if speed is not None and algorithm.local.traits.varies:
+            workers.message_bytes = self.messages.of("train")
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not workers.collude)
-        self.driver = driver_of(scheduler, choice, experiment.population, self.workers, self.server, self.messages)
-        self.plan_ahead = build.plan_ahead(scheduler.cohorts, self.workers)
+        self.driver = driver_of(scheduler, choice, experiment.population, workers, self.server, self.messages)
+        self.plan_ahead = None
+        if self.objective.device.type != "cpu" and experiment.population.opting is None:
+            self.plan_ahead = PlanAhead.of(scheduler.cohorts, workers, experiment.rounds, experiment.seed)
 
     @property
     def history(self) -> History:
@@ -100,7 +107,7 @@ class Simulation:
         with default_settings(), self.objective.threads.one_processor_each():
             start = time.perf_counter()
             stepped = yield from self._step()
-            figures = {"seconds": time.perf_counter() - start} | self.driver.figures(stepped) | self._figures(stepped)
+            figures = {"seconds": time.perf_counter() - start} | self.driver.figures(stepped)
             self.row = self.recorder.step(self.server, stepped, figures, self.evaluate)
             if self.recorder.published.data:
                 dropped = stepped.info["num_dropped"]
@@ -127,20 +134,6 @@ class Simulation:
         self.models.params = self.state.params
         self.objective.network.rebase(self.server.shared())
 
-    def _figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Return the columns of rounds without virtual time."""
-        row: dict[str, Any] = {}
-        if not isinstance(self.driver, InStep):
-            return row
-        if self.speed is not None:
-            algorithm, least = self.experiment.algorithm, self.experiment.population.round_seconds or 0.0
-            row["simulated_seconds"] = round_seconds(
-                self.speed, algorithm, stepped.reports, stepped.version, self.messages.down(), least
-            )
-        if (pool := self.opt_in.pool(stepped.version)) is not None:
-            row["pool"] = int(pool.sum())
-        return row
-
     def evaluate(self) -> dict[str, float]:
         """Return loss and score of the present model, and the other figures of evaluations.
 
@@ -150,33 +143,23 @@ class Simulation:
         check_agreement(self.state.params)
         if self.models.personal is not None and not self.recorder.published.data:
             return {}
-        run, version = self.experiment, self.state.version
-        present = Task(self.state.params, version, run.seed)
-        row = self.judge.figures(present, run.evaluation_examples, run.label_groups, self._share_of_gradients)
-        row |= self.opt_in.figures(version)
-        if version == run.rounds:
-            row |= self.judge.unseen(run.data, run.algorithm, present)
+        version = self.state.version
+        present = Task(self.state.params, version, self.experiment.seed)
+        row = self.judge.figures(present) | self.opt_in.figures(version)
+        if version == self.experiment.rounds:
+            row |= self.judge.unseen(present)
         return row
 
-    @property
-    def _share_of_gradients(self) -> float | None:
-        """The fraction of clients in a cohort, for the norms of gradients; None if they are not recorded."""
-        run = self.experiment
-        if run.gradients is None:
-            return None
-        return run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
-
-    def _try(self, workers: SimulatedClients, params: torch.Tensor) -> None:
+    def _try(self, params: torch.Tensor) -> None:
         """Try what the first round and the first evaluation compute, so that neither fails after some rounds."""
-        workers.check(Task(params, 0, self.experiment.seed))
-        self.judge.check(self.experiment.data)
+        self.workers.check(Task(params, 0, self.experiment.seed))
+        self.judge.check()
         self._try_figures(params)
 
     def _try_figures(self, params: torch.Tensor) -> None:
         """Compute for one client what evaluations compute beside scores."""
-        run = self.experiment
         if self.models.personal is None or self.recorder.published.data:
-            self.judge.check_fitting(run.data, run.algorithm, Task(params, 0, run.seed), self._share_of_gradients)
+            self.judge.check_fitting(Task(params, 0, self.experiment.seed))
         self.opt_in.check()
 
     @default_settings()
@@ -188,7 +171,7 @@ class Simulation:
             "num_examples": data.train.sizes,
             "known_rate": self.availability.rates,
             "weight": client_weights(server.algorithm, server.state, server.federation),
-            **self.judge.by_client(data),
+            **self.judge.by_client(),
             **self.opt_in.client_columns(),
         }
         if server.influence is not None:
@@ -197,4 +180,4 @@ class Simulation:
             columns["byzantine"] = self.behavior.attackers.astype(np.int64)
         self.recorder.set_clients(data.num_clients, **columns)
         if self.recorder.published.data:
-            self.history.predictions = self.judge.predictions(self.experiment)
+            self.history.predictions = self.judge.predictions()

@@ -46,8 +46,7 @@ class WorkTimes:
     Args:
         speed: the speed of clients.
         dropout: the dropout of clients; None is never.
-        num_steps, bytes_up, bytes_down: the effort of training; see `Effort`.
-        others: the effort of other phases; None if there are no others.
+        efforts: the effort of each phase; None is training alone, of one step.
 
     Raises:
         ConfigurationError: if numbers of steps are below 1, or if there is not one for each client.
@@ -57,25 +56,20 @@ class WorkTimes:
         self,
         speed: BoundSpeed,
         dropout: BoundDropout | None = None,
-        num_steps: NumSteps = 1,
-        bytes_up: int = 0,
-        bytes_down: int = 0,
-        others: Mapping[Phase, Effort] | None = None,
+        efforts: Mapping[Phase, Effort] | None = None,
     ) -> None:
         self.speed, self.dropout = speed, dropout
-        self.efforts: dict[Phase, Effort] = {"train": self._checked(Effort(num_steps, bytes_up, bytes_down), least=1)}
-        self.efforts |= {phase: self._checked(effort) for phase, effort in (others or {}).items()}
+        self.efforts = {phase: self._checked(phase, it) for phase, it in (efforts or {"train": Effort()}).items()}
         self._drawn: dict[int, int] = {}  # number of tasks of each client, including those drawn ahead
         self._ahead: dict[int, array[float]] = {}  # the next tasks of each client, in reverse order
 
-    def _checked(self, effort: Effort, least: int = 0) -> Effort:
+    def _checked(self, phase: Phase, effort: Effort) -> Effort:
         """Validate an effort, and return it with its numbers of steps as an array if they are numbers."""
         if callable(effort.num_steps):
             return effort
         num_steps = np.asarray(effort.num_steps)
-        if not least and not num_steps.any():
-            return effort._replace(num_steps=num_steps)
-        _check_steps(num_steps)
+        if phase == "train" or num_steps.any():
+            _check_steps(num_steps)
         if num_steps.ndim and num_steps.shape != (self.speed.num_clients,):
             needed = f"one number, or one for each of {self.speed.num_clients} clients"
             raise refuse("num_steps", given=f"shape {num_steps.shape}", needed=needed)
