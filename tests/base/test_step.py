@@ -18,11 +18,9 @@ from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.pieces.guard import Clip
 from turnout.pieces.selection import ByAlignmentAndInexactness, ByGradientNorm
-from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
-from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
 from turnout.pieces.server_optimizer.sgd import ServerSgd
-from turnout.pieces.server_optimizer.yogi import ServerYogi
 from turnout.pieces.weighting import DivideBySum
 from turnout.protocol.streaming import product_of_factors
 

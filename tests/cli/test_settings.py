@@ -20,7 +20,7 @@ from turnout.data import SOURCES
 from turnout.models import MODELS, Cnn, Mlp
 from turnout.pieces.local import Adam, AdamW, Prox, Sgd
 from turnout.pieces.selection import AllAvailable, Uniform
-from turnout.pieces.server_optimizer.nesterov import ServerNesterov
+from turnout.pieces.server_optimizer.momentum import ServerNesterov
 from turnout.pieces.weighting import Participation
 from turnout.population import Bernoulli, Cyclic, Markov
 from turnout.protocol.pace import Buffered, Rounds

@@ -55,7 +55,7 @@ from turnout.pieces.guard import Clip, ClipControls, PowerSgd, Qsgd, Sign, TopK,
 from turnout.pieces.local import AppealGap, GradientNoise, Prox, Scaffold, Solver, StartGradient
 from turnout.pieces.personalization import Ditto, Personal
 from turnout.pieces.selection import Uniform, WithReplacement
-from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.adaptive import ServerAdam
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
 from turnout.pieces.weighting import (
     Alignment,

@@ -6,8 +6,7 @@ import torch
 
 from turnout import ALGORITHMS, fedau, folb
 from turnout.base.server_step import server_step
-from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
-from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.adaptive import ServerAdagrad, ServerAdam
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
 
 from ..tiny import federation, presence, report

@@ -8,7 +8,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import AdamW, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.nesterov import ServerNesterov
+from turnout.pieces.server_optimizer.momentum import ServerNesterov
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 
 

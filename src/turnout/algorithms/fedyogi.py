@@ -7,7 +7,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
-from turnout.pieces.server_optimizer.yogi import ServerYogi
+from turnout.pieces.server_optimizer.adaptive import ServerYogi
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

@@ -6,8 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import HetLora
-from turnout.pieces.guard.pruned_rank import PrunedRank
-from turnout.pieces.guard.truncated_rank import of_ranks
+from turnout.pieces.guard.truncated_rank import PrunedRank, of_ranks
 from turnout.pieces.local import Sgd, Solver, TailPenalty
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants

@@ -16,8 +16,8 @@ from turnout import ConfigurationError, Population, average_participating, compo
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.guard import BFloat16, Clip, PowerSgd, Qsgd, RandomK, Sign, TopK
-from turnout.pieces.guard.compression import pack, unpack
-from turnout.pieces.guard.random_k import permuted
+from turnout.pieces.guard.quantized import pack, unpack
+from turnout.pieces.guard.sparse import permuted
 from turnout.pieces.personalization import Personal
 from turnout.population.availability import Everyone
 from turnout.simulation import Simulation

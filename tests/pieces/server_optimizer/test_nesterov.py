@@ -5,7 +5,7 @@ import torch
 from tests.tiny import federation
 
 from turnout import ConfigurationError
-from turnout.pieces.server_optimizer.nesterov import ServerNesterov
+from turnout.pieces.server_optimizer.momentum import ServerNesterov
 
 DIRECTIONS = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 

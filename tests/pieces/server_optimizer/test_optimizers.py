@@ -6,12 +6,10 @@ from tests.tiny import federation
 
 from turnout import ConfigurationError, fedadam, fedasync, fedau, mifa
 from turnout.core.schedule import Halving
-from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
-from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
-from turnout.pieces.server_optimizer.yogi import ServerYogi
 
 KINDS = (ServerAdagrad, ServerAdam, ServerMomentum, ServerYogi)
 

@@ -10,7 +10,7 @@ import torch
 from turnout.base import ScalesByReports, Server, ShortensSteps, Slots
 from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError
-from turnout.pieces.guard.clip_controls import ClipControls
+from turnout.pieces.guard.clip import ClipControls
 from turnout.pieces.selection.poisson import Poisson
 from turnout.pieces.selection.uniform import Uniform
 from turnout.pieces.weighting import DivideByClients, DivideByCurvature, DivideByParticipants

@@ -14,7 +14,7 @@ from turnout.core.lanes import Lanes
 from turnout.core.ranges import NotNegative
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.guard.pruned_rank import PrunedRank
+from turnout.pieces.guard.truncated_rank import PrunedRank
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Base class of server optimizers with a step size for each parameter (FedAdagrad, FedAdam, FedYogi)."""
+"""Server optimizers with a step size for each parameter (FedAdagrad, FedAdam, FedYogi)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from turnout.base import Server, WithState
 from turnout.core.checks import positive, refuse
 from turnout.core.ranges import Decay
-from turnout.core.schedule import StepSize, step_size_at
+from turnout.core.schedule import Schedule, StepSize, step_size_at
 from turnout.core.types import Federation, State
 
 _LEAST = 2.0**-63
@@ -85,3 +85,101 @@ class Adaptive(Server):
         v = self.second_moment(state["v"], direction.square())
         lr = step_size_at(self.lr, version)
         return params.addcdiv(m, v.sqrt().add_(self.tau), value=lr), {"m": m, "v": v}
+
+
+@dataclass(frozen=True)
+class ServerAdagrad(Adaptive, name="adagrad"):
+    """Take a step of Adagrad along the aggregated update (FedAdagrad, Algorithm 2).
+
+    The step is that of `Adaptive`: ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` and
+    ``v <- v + u^2``, where u is the direction, i.e. the aggregated update. m begins at 0, and v at tau^2.
+
+    Args:
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
+        tau: degree of adaptivity, > 0; see `Adaptive`.
+
+    Raises:
+        ConfigurationError: if a number is out of range.
+
+    Example:
+        >>> from turnout.base.trial import step
+        >>> step(ServerAdagrad(lr=0.1), [1.0], [1.0])
+        [[0.0999], [0.1706]]
+
+    Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+    """
+
+    lr: float | Schedule = 0.1
+    beta1: float = 0.0
+
+    def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        """Return ``v + u^2``."""
+        return v + square
+
+
+@dataclass(frozen=True)
+class ServerAdam(Adaptive, name="adam"):
+    """Take a step of Adam along the aggregated update (FedAdam, Algorithm 2).
+
+    The step is that of `Adaptive`: ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` and
+    ``v <- beta2 v + (1 - beta2) u^2``, where u is the direction, i.e. the aggregated update. m begins at 0, and v at
+    tau^2. There is no bias correction.
+
+    Args:
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1).
+        tau: degree of adaptivity, > 0; see `Adaptive`.
+        beta2: decay of v, in [0, 1). Larger values average over more rounds.
+
+    Raises:
+        ConfigurationError: if a number is out of range.
+
+    Example:
+        >>> from turnout.base.trial import step
+        >>> step(ServerAdam(lr=0.1), [1.0], [1.0])
+        [[0.099], [0.2327]]
+
+    Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+    """
+
+    beta2: Decay = 0.99
+
+    def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        """Return ``beta2 v + (1 - beta2) u^2``."""
+        return torch.lerp(square, v, self.beta2)
+
+
+@dataclass(frozen=True)
+class ServerYogi(Adaptive, name="yogi"):
+    """Take a step of Yogi along the aggregated update (FedYogi, Algorithm 2).
+
+    The step is that of `Adaptive`: ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` and
+    ``v <- v - (1 - beta2) u^2 sign(v - u^2)``, where u is the direction, i.e. the aggregated update. m begins at 0, and
+    v at tau^2.
+
+    v falls by at most ``(1 - beta2) u^2`` in a step. So it falls more slowly than with `ServerAdam`, where it falls by
+    a share of itself, if directions are small for a while.
+
+    Args:
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1).
+        tau: degree of adaptivity, > 0; see `Adaptive`.
+        beta2: decay of v, in [0, 1). Larger values change v more slowly.
+
+    Raises:
+        ConfigurationError: if a number is out of range.
+
+    Example:
+        >>> from turnout.base.trial import step
+        >>> step(ServerYogi(lr=0.1), [1.0], [1.0])
+        [[0.099], [0.2324]]
+
+    Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+    """
+
+    beta2: Decay = 0.99
+
+    def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        """Return ``v - (1 - beta2) u^2 sign(v - u^2)``."""
+        return v.addcmul(square, torch.sign(v - square), value=self.beta2 - 1.0)

@@ -1,17 +1,78 @@
-"""Compress updates by stochastic rounding to a few levels (QSGD)."""
+"""Compress updates to fewer bits per element: bfloat16, levels (QSGD), and signs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
 from turnout.base.compression import Compression
+from turnout.base.guard import ChangesDownloadType
 from turnout.core.random import fold, uniform
 from turnout.core.ranges import Count
-from turnout.core.types import State
-from turnout.pieces.guard.compression import pack, unpack
+from turnout.core.types import State, Task
+from turnout.engine.cohort import Clients
+
+
+def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return integers below ``2^bits``, ``[B, P]``, as bytes ``[B, ceil(P bits / 8)]``; `bits` is 1, 2, 4 or 8."""
+    per_byte = 8 // bits
+    codes = torch.nn.functional.pad(codes.to(torch.uint8), (0, -codes.shape[1] % per_byte)).view(
+        len(codes), -1, per_byte
+    )
+    packed = codes[:, :, 0].clone()
+    for i in range(1, per_byte):
+        packed |= codes[:, :, i] << (i * bits)
+    return packed
+
+
+def unpack(packed: torch.Tensor, bits: int, number: int) -> torch.Tensor:
+    """Return the integers from which `pack` made bytes, uint8 ``[B, number]``."""
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
+    return ((packed[:, :, None] >> shifts) & (2**bits - 1)).flatten(1)[:, :number]
+
+
+@dataclass(frozen=True)
+class BFloat16(Compression, ChangesDownloadType, name="bfloat16"):
+    """Compress updates, and the model that clients receive, to bfloat16.
+
+    bfloat16 has the range of float32, 8 bits of precision and 2 bytes. Clients train and measure from the rounded
+    model. The server keeps the model in full precision, and adds updates to that.
+
+    Args:
+        error_feedback: whether clients add what rounding lost to their next update; see `Compression`.
+        down: whether the model, and what else the server broadcasts, is compressed, too.
+
+    Example:
+        >>> from turnout.base.trial import guarded, report
+        >>> guarded(BFloat16(), report([[1.0, 0.3333]]))
+        [[1.0, 0.334]]
+
+    Reference: Kalamkar et al., "A study of BFLOAT16 for deep learning training", 2019.
+    """
+
+    down: bool = True
+
+    def receive(self, task: Task, memory: State, clients: Clients) -> Task:
+        """Return the task with a rounded model, and with other broadcast tensors rounded."""
+        if not self.down:
+            return task
+        dtype = task.params.dtype
+        shared = {name: value.bfloat16().to(dtype) for name, value in task.shared.items()}
+        return replace(task, params=task.params.bfloat16().to(dtype), shared=shared)
+
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return bfloat16 if the model is compressed."""
+        return torch.bfloat16 if self.down else dtype
+
+    def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
+        """Return the rounded numbers, ``[B, P]``."""
+        return {"value": rows.bfloat16()}
+
+    def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the numbers in the type of the model, ``[B, P]``."""
+        return code["value"].to(dtype)
 
 
 @dataclass(frozen=True)
@@ -91,3 +152,33 @@ def _rounded(values: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     row, column = (first == whole).nonzero(as_tuple=True)
     up[row, column] = uniform(fold(~keys[row], column)) < (fraction - whole)[row, column]
     return down.add_(up)
+
+
+@dataclass(frozen=True)
+class Sign(Compression, name="sign"):
+    """Compress updates to signs, scaled by the mean absolute value (EF-SignSGD, Algorithm 1).
+
+    A vector x is sent as ``mean |x| sign(x)``: one bit for each element, and one number, the mean of the absolute
+    values. The sign of zero is positive.
+
+    Args:
+        error_feedback: whether clients add what was lost to their next update; see `Compression`. Signs are biased, so
+            keep it on.
+
+    Example:
+        >>> from turnout.base.trial import guarded, report
+        >>> guarded(Sign(), report([[4.0, 1.0, -2.0, 3.0]]))
+        [[2.5, 2.5, -2.5, 2.5]]
+
+    Reference: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
+    Algorithm 1.
+    """
+
+    def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
+        """Return the packed signs, and the mean absolute value of each row."""
+        return {"sign": pack(rows >= 0, 1), "size": rows.abs().mean(dim=1, keepdim=True)}
+
+    def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the mean absolute value with each sign, ``[B, P]``."""
+        size = code["size"].to(dtype)
+        return torch.where(unpack(code["sign"], 1, num_params).bool(), size, -size)
