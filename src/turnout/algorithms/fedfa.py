@@ -9,7 +9,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
 from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.aggregation.recent_models import RecentModels
+from turnout.pieces.aggregation.models import RecentModels
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants

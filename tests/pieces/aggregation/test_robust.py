@@ -38,8 +38,7 @@ from turnout.pieces.aggregation import (
     NearestNeighbors,
     TrimmedMean,
 )
-from turnout.pieces.aggregation.krum import scores
-from turnout.pieces.aggregation.minimum_diameter import closest
+from turnout.pieces.aggregation.combination import closest, scores
 
 THEIRS = json.loads((Path(__file__).parent / "byzfl.json").read_text())
 SHARE = F / 11

@@ -141,36 +141,6 @@ class Robust(Aggregation):
         """Return the estimate ``[P]``, float64, and the new state."""
 
 
-class Combination(Robust):
-    """Base class of robust estimates that are linear combinations of the vectors, with coefficients from inner products."""
-
-    @abstractmethod
-    def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return the coefficients ``[n]`` of n vectors from their inner products, float64 ``[n, n]``."""
-
-    def estimate(self, vectors: Vectors, state: State) -> WithState:
-        """Return the linear combination, from one Gram matrix and one weighted sum."""
-        return vectors.combined(self.coefficients(vectors.gram(), vectors.byzantine_mixed)), state
-
-
-class Coordinatewise(Robust):
-    """Base class of robust estimates of each coordinate separately."""
-
-    @abstractmethod
-    def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return one number for each column, ``[c]``, from the sorted coordinates of n vectors, float64 ``[c, n]``."""
-
-    def estimate(self, vectors: Vectors, state: State) -> WithState:
-        """Return the estimate of each column."""
-
-        def estimated(columns: torch.Tensor) -> torch.Tensor:
-            values, mixed = columns.T.double() * vectors.scale, vectors.mixed
-            values = values if mixed is None else values @ mixed.T
-            return self.combine(values.sort(dim=1).values, vectors.byzantine_mixed)
-
-        return vectors.rows.columnwise(estimated), state
-
-
 def _comparable(scale: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
     """Return the factors of the rows, float64 ``[B]``, reduced for vectors longer than `_FAR` times the median norm."""
     lengths = scale.abs() * norms
