@@ -17,7 +17,7 @@ from turnout.population import (
     TimedTrace,
     Trace,
 )
-from turnout.population.availability.modulated import Modulated
+from turnout.population.availability.independent import Modulated
 
 TRACE = tuple((client, start, start + 3) for client in range(0, 300, 2) for start in range(client % 7, 50, 11))
 PATTERNS = [

@@ -22,6 +22,12 @@ class Availability(Registered, ABC):
 
     family = Family("availability", "availability", ("turnout.population.availability",))
 
+    def __post_init__(self) -> None:
+        """Make lists tuples, so that patterns with the same options are equal."""
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+
     @property
     def round_seconds(self) -> float | None:
         """Length of a round in seconds, for patterns that follow a clock; None for patterns that count rounds."""
@@ -80,6 +86,10 @@ class BoundAvailability(ABC):
 
     num_clients: int
     rates: np.ndarray | None
+
+    def __post_init__(self) -> None:
+        if self.rates is not None:
+            self.rates.setflags(write=False)
 
     @abstractmethod
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:

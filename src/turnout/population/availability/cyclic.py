@@ -9,7 +9,7 @@ import numpy as np
 from turnout.core.checks import count, refuse
 from turnout.core.random import below, fold, stream
 from turnout.population.availability.base import BoundAvailability
-from turnout.population.availability.rates import RatedAvailability
+from turnout.population.availability.rates import RatedAvailability, mapped
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,9 @@ class Cyclic(RatedAvailability, name="cyclic"):
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundCyclic:
         """Fit the pattern to N clients."""
         nominal = self.client_rates(num_clients, label_counts, seed)
-        is_shared = nominal.strides == (0,)  # one rate for all clients, stored once
-        nominal = nominal[:1] if is_shared else nominal
-        on = np.where(nominal > 0, np.clip(np.rint(self.period * nominal), 1, self.period), 0)
-        rates = on / self.period
-        rates.setflags(write=False)
-        if is_shared:
-            rates = np.broadcast_to(rates, (num_clients,))
+        rates = mapped(
+            lambda p: np.where(p > 0, np.clip(np.rint(self.period * p), 1, self.period), 0) / self.period, nominal
+        )
         return BoundCyclic(num_clients, rates, self.period, self.authors_phase, stream("availability", seed))
 
 

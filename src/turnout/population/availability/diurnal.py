@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
+from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.random import fold, generator, stream, uniform
+from turnout.core.ranges import NotNegative, Probability
 from turnout.population.availability.rates import TimedAvailability, rank_by_labels
 from turnout.population.availability.renewal import RenewingAvailability, last_renewal
 
@@ -50,26 +51,22 @@ class Diurnal(TimedAvailability, name="diurnal"):
         [184, 134]
     """
 
-    median: float = 0.13
-    spread: float = 0.97
-    never: float = 0.01
-    renewal: float = 0.088
-    renewal_spread: float = 0.6
-    amplitude: float = 0.78
-    peak_hour: float = 9.0
-    peak_concentration: float = 0.58
+    median: Probability = 0.13
+    spread: NotNegative = 0.97
+    never: Probability = 0.01
+    renewal: Probability = 0.088
+    renewal_spread: NotNegative = 0.6
+    amplitude: Probability = 0.78
+    peak_hour: NotNegative = 9.0
+    peak_concentration: NotNegative = 0.58
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("median", "never", "renewal", "amplitude"):
-            probability(name, getattr(self, name))
         for name in ("median", "renewal"):
             if getattr(self, name) in (0, 1):
                 raise refuse(name, given=getattr(self, name), needed="a probability between 0 and 1")
         if self.never == 1:
             raise ConfigurationError("never: at 1 no client is ever available: write never=0.01")
-        for name in ("spread", "renewal_spread", "peak_concentration", "peak_hour"):
-            not_negative(name, getattr(self, name))
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundDiurnal:
         """Draw rates and peaks for N clients."""
@@ -81,7 +78,6 @@ class Diurnal(TimedAvailability, name="diurnal"):
         if self.correlated_with_labels is not None:
             rank = rank_by_labels(label_counts, num_clients, self.correlated_with_labels, seed)
             rates = np.sort(rates)[rank]
-        rates.setflags(write=False)
         mean_peak = 2 * np.pi * self.peak_hour / 24
         peaks = generator("phone peaks", seed).vonmises(
             (mean_peak + np.pi) % (2 * np.pi) - np.pi, self.peak_concentration, num_clients

@@ -10,6 +10,7 @@ from turnout.core.checks import ConfigurationError, count
 from turnout.core.random import fold, stream, uniform
 from turnout.core.ranges import Probability
 from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.independent import Bernoulli
 from turnout.population.availability.rates import RatedAvailability
 
 
@@ -48,9 +49,9 @@ class Arrivals(RatedAvailability, name="arrivals"):
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
         """Fit the pattern to N clients."""
-        rates = self.client_rates(num_clients, label_counts, seed)
-        keys = stream("availability", seed), stream("stay", seed)
-        return BoundStay(num_clients, rates, rates, self.initial, self.first, self.last, False, *keys)
+        rated = Bernoulli(self.mean, self.correlated_with_labels, self.floor, self.rates)
+        there = rated.bind(num_clients, label_counts, seed)
+        return BoundStay(num_clients, there.rates, there, self, self.initial, stream("stay", seed))
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,9 @@ class Departures(RatedAvailability, name="departures"):
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
         """Fit the pattern to N clients."""
-        base = self.client_rates(num_clients, label_counts, seed)
-        keys = stream("availability", seed), stream("stay", seed)
-        return BoundStay(num_clients, None, base, self.remaining, self.first, self.last, True, *keys)
+        rated = Bernoulli(self.mean, self.correlated_with_labels, self.floor, self.rates)
+        there = rated.bind(num_clients, label_counts, seed)
+        return BoundStay(num_clients, None, there, self, self.remaining, stream("stay", seed))
 
 
 def _check_window(first: int, last: int) -> None:
@@ -107,26 +108,22 @@ class BoundStay(BoundAvailability):
     """`Arrivals` or `Departures` bound to N clients.
 
     Attributes:
-        base: p_n while a client is there, float64 ``[N]``.
+        while_there: availability of clients that are there.
+        pattern: the pattern, with its window of rounds.
         whole: fraction of clients that are there in all rounds.
-        first, last: the window of rounds in which the others arrive or leave.
-        leaves: True for departures.
-        key, stay_key: keys of the random numbers of rounds, and of arrivals and departures.
+        key: key of the random numbers of arrivals or departures.
     """
 
-    base: np.ndarray
+    while_there: BoundAvailability
+    pattern: Arrivals | Departures
     whole: float
-    first: int
-    last: int
-    leaves: bool
     key: int
-    stay_key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return the availability of `clients` in `round`, bool ``[B]``."""
-        drawn = uniform(fold(self.stay_key, clients))
+        first, last, drawn = self.pattern.first, self.pattern.last, uniform(fold(self.key, clients))
         # One number decides both: below `whole` the client is always there, above it gives the round of the change.
         share = (drawn - self.whole) / (1.0 - self.whole) if self.whole < 1.0 else np.zeros(len(clients))
-        change = self.first + np.floor(share * (self.last - self.first)).astype(np.int64)
-        present = (drawn < self.whole) | ((round < change) if self.leaves else (round >= change))
-        return present & (uniform(fold(self.key, clients, np.array([round]))) < self.base[clients])
+        before = round < first + np.floor(share * (last - first)).astype(np.int64)
+        present = (drawn < self.whole) | (before if isinstance(self.pattern, Departures) else ~before)
+        return present & self.while_there.available(clients, round)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -14,7 +14,19 @@ from turnout.core.random import generator
 from turnout.core.ranges import Probability
 from turnout.population.availability.base import Availability
 
-LabelCorrelation = float | tuple[float, ...]
+
+def _correlation(name: str, value: float | Sequence[float]) -> None:
+    """Check a correlation: a number > 0, or numbers >= 0 that are not all zero."""
+    if not isinstance(value, Sequence):
+        positive(name, value)
+        return
+    for index, number in enumerate(value):
+        not_negative(f"{name}[{index}]", number)
+    if not sum(value):
+        raise refuse(name, given=value, needed="a number > 0 for at least one class")
+
+
+LabelCorrelation = Annotated[float | tuple[float, ...], _correlation]
 """The concentration alpha_p of `label_correlated_rates`, or its q, one number per class."""
 
 
@@ -63,17 +75,6 @@ def label_correlated_rates(
     return np.clip(label_counts @ q / totals * (num_classes * mean), floor, 1.0)
 
 
-def correlation(name: str, value: LabelCorrelation | Sequence[float] | None) -> LabelCorrelation | None:
-    """Return a correlation after checks: a number > 0, or a tuple of numbers >= 0 that are not all zero."""
-    if value is None or not isinstance(value, Sequence):
-        return None if value is None else positive(name, value) or value
-    for index, number in enumerate(value):
-        not_negative(f"{name}[{index}]", number)
-    if not sum(value):
-        raise refuse(name, given=value, needed="a number > 0 for at least one class")
-    return tuple(value)
-
-
 def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: LabelCorrelation, seed: int) -> np.ndarray:
     """Return the rank of each client, int64 ``[N]``, by ascending ``<h_n, q>`` of `label_correlated_rates`.
 
@@ -106,6 +107,11 @@ def everyone_at(rate: float, num_clients: int) -> np.ndarray:
     return np.broadcast_to(np.float64(rate), (num_clients,))
 
 
+def mapped(function: Callable[[np.ndarray], Any], rates: np.ndarray) -> np.ndarray:
+    """Apply an elementwise function to rates ``[N]``; to rates in the memory of one number it is applied once."""
+    return np.broadcast_to(function(rates[:1]), rates.shape) if rates.strides == (0,) else function(rates)
+
+
 @dataclass(frozen=True)
 class RatedAvailability(Availability):
     """Base class of patterns with a rate p_n for each client.
@@ -127,12 +133,11 @@ class RatedAvailability(Availability):
     rates: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mean == 0:
             raise refuse(
                 "mean", given=self.mean, needed="a probability > 0", instead="At 0 no client is ever available"
             )
-        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", alpha)
         if self.rates is None:
             return
         object.__setattr__(self, "rates", tuple(float(rate) for rate in self.rates))
@@ -180,10 +185,6 @@ class TimedAvailability(Availability):
 
     seconds_per_round: Annotated[int, partial(count, instead="A round lasts whole seconds")] = 600
     correlated_with_labels: LabelCorrelation | None = None
-
-    def __post_init__(self) -> None:
-        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", alpha)
 
     @property
     def round_seconds(self) -> float:

@@ -75,9 +75,7 @@ class Recording(TimedAvailability):
             rank = rank_by_labels(label_counts, num_clients, self.correlated_with_labels, seed)
             ascending = np.argsort(rates[devices], kind="stable")
             devices, days = devices[ascending][rank], days[ascending][rank]
-        client_rates = rates[devices]
-        client_rates.setflags(write=False)
-        return BoundTrace(num_clients, client_rates, edges, devices, days * DAY, period, self.seconds_per_round)
+        return BoundTrace(num_clients, rates[devices], edges, devices, days * DAY, period, self.seconds_per_round)
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,6 @@ class TimedTrace(Recording, name="timed_trace"):
                 f"{_TIMED}: {num_clients:,} clients over {period:,} seconds are more than 64 bits can number"
             )
         edges, rates = edges_and_rates((client, start, end), num_clients, period, self.seconds_per_round)
-        rates.setflags(write=False)
         everyone = np.arange(num_clients)
         return BoundTrace(num_clients, rates, edges, everyone, np.zeros_like(everyone), period, self.seconds_per_round)
 

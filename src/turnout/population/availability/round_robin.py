@@ -11,7 +11,7 @@ from turnout.core.checks import count, refuse
 from turnout.core.random import generator
 from turnout.core.ranges import Count, Probability
 from turnout.population.availability.base import Availability, BoundAvailability
-from turnout.population.availability.rates import LabelCorrelation, correlation, rank_by_labels
+from turnout.population.availability.rates import LabelCorrelation, rank_by_labels
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,6 @@ class RoundRobin(Availability, name="round_robin"):
     overlap: Probability = 0.0
     correlated_with_labels: LabelCorrelation | None = None
 
-    def __post_init__(self) -> None:
-        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", alpha)
-
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundRoundRobin:
         """Fit the pattern to N clients."""
         count("num_clients", num_clients)
@@ -60,7 +56,6 @@ class RoundRobin(Availability, name="round_robin"):
         # Places move by multiples of g, so that a client is in the window for each place of its class modulo g.
         grid = math.gcd(step, num_clients)
         rates = (self.size - place % grid + grid - 1) // grid * (grid / num_clients)
-        rates.setflags(write=False)
         return BoundRoundRobin(num_clients, rates, place, self.size, step)
 
 

@@ -73,7 +73,6 @@ class Trace(Availability, name="trace"):
         _refuse_rows(client >= num_clients, client, f"no such client among {num_clients} (numbers start at 0)")
         horizon = int(end.max()) if self.rounds is None else self.rounds
         edges, rates = edges_and_rates((client, start, end), num_clients, horizon, 1)
-        rates.setflags(write=False)
         everyone = np.arange(num_clients)
         return BoundTrace(num_clients, rates, edges, everyone, np.zeros_like(everyone), horizon, 1, self.repeat)
 

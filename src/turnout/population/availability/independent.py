@@ -1,9 +1,8 @@
-"""Model rates of availability that vary over time for all clients together: sine, staircase and interleaved sine."""
+"""Model clients that are available at random, independently in every round, at rates that are constant or vary over time."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -13,11 +12,36 @@ from turnout.core.checks import count, refuse
 from turnout.core.random import fold, stream, uniform
 from turnout.core.ranges import Probability
 from turnout.population.availability.base import BoundAvailability
-from turnout.population.availability.rates import RatedAvailability
+from turnout.population.availability.rates import RatedAvailability, mapped
 
 
 @dataclass(frozen=True)
-class Modulated(RatedAvailability):
+class Bernoulli(RatedAvailability, name="bernoulli"):
+    """Each client is available with probability p_n, independently of other clients and of other rounds.
+
+    Options and errors are those of `RatedAvailability`.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.availability.Bernoulli(mean=0.5).bind(num_clients=6)
+        >>> [bound.available(np.arange(6), round).astype(int).tolist() for round in range(3)]
+        [[1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 1, 0], [0, 1, 1, 0, 1, 1]]
+
+    Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
+    """
+
+    def at(self, rates: np.ndarray, round: int) -> np.ndarray:
+        """Return the probabilities of availability in `round`, ``[B]``, of clients with base rates `rates` ``[B]``."""
+        return rates
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundIndependent:
+        """Fit the pattern to N clients."""
+        base = self.client_rates(num_clients, label_counts, seed)
+        return BoundIndependent(num_clients, base, base, self, stream("availability", seed))
+
+
+@dataclass(frozen=True)
+class Modulated(Bernoulli):
     """Base class: each client is available with probability ``p_n f(t)`` in round t, independently of others.
 
     Attributes:
@@ -31,19 +55,11 @@ class Modulated(RatedAvailability):
 
     period: Annotated[int, partial(count, least=2, instead="Rates that stay the same are Bernoulli()")] = 20
 
-    @abstractmethod
-    def at(self, rates: np.ndarray, round: int) -> np.ndarray:
-        """Return the probabilities of availability in `round`, ``[B]``, of clients with base rates `rates` ``[B]``."""
-
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundModulated:
-        """Fit the pattern to N clients."""
-        base = self.client_rates(num_clients, label_counts, seed)
-        is_shared = base.strides == (0,)  # one rate for all clients, stored once
-        mean = sum(self.at(base[:1] if is_shared else base, round) for round in range(self.period)) / self.period
-        mean = np.asarray(mean, dtype=np.float64)
-        mean.setflags(write=False)
-        rates = np.broadcast_to(mean, (num_clients,)) if is_shared else mean
-        return BoundModulated(num_clients, rates, base, self, stream("availability", seed))
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundIndependent:
+        """Fit the pattern to N clients; the rates of a run are the means over a period."""
+        bound = super().bind(num_clients, label_counts, seed)
+        mean = mapped(lambda base: sum(self.at(base, round) for round in range(self.period)) / self.period, bound.base)
+        return replace(bound, rates=mean)
 
 
 @dataclass(frozen=True)
@@ -130,12 +146,12 @@ class Staircase(Modulated, name="staircase"):
 
 
 @dataclass(frozen=True, eq=False)
-class BoundModulated(BoundAvailability):
-    """A `Modulated` pattern bound to N clients; `base` are the p_n, and `rates` the means over a period, ``[N]`` each."""
+class BoundIndependent(BoundAvailability):
+    """A pattern bound to N clients; `base` are the p_n, float64 ``[N]``, and `rates` their means over a period."""
 
     rates: np.ndarray
     base: np.ndarray
-    pattern: Modulated
+    pattern: Bernoulli
     key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
