@@ -106,10 +106,7 @@ def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
     return list(table.values())
 
 
-def _short(value: object) -> str:
-    """Return a shortened representation of a value, which may be very long or recursive."""
-    return _SHORT.repr(value)
-
-
 _SHORT = reprlib.Repr()
 _SHORT.maxother = _SHORT.maxstring = _SHORT.maxlong = 60
+_short = _SHORT.repr
+"""Return a shortened representation of a value, which may be very long or recursive."""

@@ -10,7 +10,7 @@ from turnout.core.earlier_names import takes_earlier_names
 from turnout.core.other_names import ExplainsArguments
 from turnout.core.ranges import Positive
 from turnout.population.availability.base import Availability, one_round_length
-from turnout.population.availability.everyone import Everyone
+from turnout.population.availability.independent import Everyone
 from turnout.population.behavior import Attack
 from turnout.population.behavior.dropout import Dropout
 from turnout.population.behavior.opting import Opting

@@ -117,9 +117,9 @@ def numbers(column: Column, name: str, what: str, *, whole: bool = False) -> np.
     if isinstance(column, pa.ChunkedArray) and _is_counted(column):
         return column.to_numpy().astype(kind)
     texts = cells(column)
-    values = [read_number(cell) if isinstance(cell, str) else cell for cell in texts]
+    values: list[Any] = [read_number(cell) if isinstance(cell, str) else cell for cell in texts]
     for row, value in enumerate(values):
-        if not _is_valid(value, whole):
+        if not (is_finite(value) and value >= 0 and (not whole or value == int(value) < LARGEST)):
             needed = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
             raise DataError(f"{what}, row {row + 1}: got {shown(texts[row])} as {name!r}, needed {needed}")
     return np.array(values, dtype=kind)
@@ -131,8 +131,3 @@ def _is_counted(column: pa.ChunkedArray) -> bool:
         return False
     limits = pc.call_function("min_max", [column]).as_py()
     return limits["min"] >= 0 and limits["max"] < LARGEST
-
-
-def _is_valid(value: Any, whole: bool) -> bool:
-    """Return whether a value is a finite number >= 0, with `whole` a whole number below `LARGEST`."""
-    return is_finite(value) and value >= 0 and (not whole or value == int(value) < LARGEST)

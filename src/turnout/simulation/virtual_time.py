@@ -14,7 +14,7 @@ import numpy as np
 from turnout.base import Selection
 from turnout.core.checks import ConfigurationError, positive
 from turnout.population.availability import BoundAvailability
-from turnout.population.availability.everyone import BoundEveryone
+from turnout.population.availability.independent import BoundEveryone
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
 from turnout.protocol.loop import carry_out

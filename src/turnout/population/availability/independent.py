@@ -1,4 +1,4 @@
-"""Model clients that are available at random, independently in every round, at rates that are constant or vary over time."""
+"""Model clients that are available always, or at random in every round, at rates that may vary over time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,35 @@ import numpy as np
 from turnout.core.checks import count, refuse
 from turnout.core.random import fold, stream, uniform
 from turnout.core.ranges import Probability
-from turnout.population.availability.base import BoundAvailability
-from turnout.population.availability.rates import RatedAvailability, mapped
+from turnout.population.availability.base import Availability, BoundAvailability
+from turnout.population.availability.rates import RatedAvailability, everyone_at, mapped
+
+
+@dataclass(frozen=True)
+class Everyone(Availability, name="everyone"):
+    """Every client is available in every round: p_n = 1.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> to.availability.Everyone().bind(num_clients=3).available(np.arange(3), round=0).tolist()
+        [True, True, True]
+    """
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundEveryone:
+        """Fit the pattern to N clients; labels and seed are not used."""
+        count("num_clients", num_clients)
+        return BoundEveryone(num_clients, everyone_at(1.0, num_clients))
+
+
+@dataclass(frozen=True, eq=False)
+class BoundEveryone(BoundAvailability):
+    """`Everyone` bound to N clients."""
+
+    rates: np.ndarray
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Return True for each of `clients`, bool ``[B]``."""
+        return np.ones(len(clients), dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,12 @@ def interval_table(table: Any, what: str) -> Table:
         columns = columns_of(table, what)
         if missing := [name for name in COLUMNS if name not in columns]:
             raise DataError(f"{what}: got columns {list(columns)}, needed {list(COLUMNS)}; there is no {missing[0]!r}")
-        parts = _read_columns(columns, what)
-        return tuple(zip(*(part.tolist() for part in parts), strict=True))
-    rows = as_table(table, what, FORM, (3,))
-    if isinstance(rows, str) or are_plain(rows):
-        return rows
-    return tuple(zip(*(part.tolist() for part in _read_columns(_by_column(rows), what)), strict=True))
+    else:
+        rows = as_table(table, what, FORM, (3,))
+        if isinstance(rows, str) or are_plain(rows):
+            return rows
+        columns = _by_column(rows)
+    return tuple(zip(*(part.tolist() for part in _read_columns(columns, what)), strict=True))
 
 
 def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = ()) -> Intervals:
@@ -55,9 +55,9 @@ def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = (
         DataError: if a file is missing or unreadable, a table has no rows, a time is neither a whole number >= 0 nor a date,
             an interval ends before it starts, or only one end of the intervals has a time zone.
     """
-    if not isinstance(table, str):
-        return _read_columns(_by_column(table), what)
-    return _read_columns(read_table(table, what, COLUMNS, optional, COLUMNS), what)
+    is_path = isinstance(table, str)
+    columns = read_table(table, what, COLUMNS, optional, COLUMNS) if is_path else _by_column(table)
+    return _read_columns(columns, what)
 
 
 def _by_column(rows: Sequence[Sequence[Any]]) -> dict[str, Column]:
@@ -127,6 +127,13 @@ def edges_and_rates(intervals: Intervals, num_devices: int, period: int, step: i
     return np.stack([opens, closes], axis=1).ravel(), rates
 
 
+def refuse_rows(bad: np.ndarray, value: np.ndarray, what: str, why: str) -> None:
+    """Raise an error for the first bad row of a table, if there is one."""
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise DataError(f"{what}, row {row + 1}: got {value[row]}; {why}")
+
+
 @dataclass(frozen=True, eq=False)
 class BoundTrace(BoundAvailability):
     """A `Trace` or a `Recording` bound to N clients.
@@ -147,6 +154,13 @@ class BoundTrace(BoundAvailability):
     period: int
     seconds_per_round: int
     repeat: bool = True
+
+    @classmethod
+    def of_rows(cls, rows: Intervals, num_clients: int, period: int, seconds: int, repeat: bool = True) -> BoundTrace:
+        """Return the pattern in which each client has its own rows."""
+        edges, rates = edges_and_rates(rows, num_clients, period, seconds)
+        clients = np.arange(num_clients)
+        return cls(num_clients, rates, edges, clients, np.zeros_like(clients), period, seconds, repeat)
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return the availability of `clients` in `round`, bool ``[B]``."""

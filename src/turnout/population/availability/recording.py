@@ -19,6 +19,7 @@ from turnout.population.availability.intervals import (
     edges_and_rates,
     interval_table,
     read_intervals,
+    refuse_rows,
     with_numbers,
 )
 from turnout.population.availability.rates import TimedAvailability, rank_by_labels
@@ -138,23 +139,17 @@ class TimedTrace(Recording, name="timed_trace"):
         if self.drawn:
             return super().bind(num_clients, label_counts, seed)
         count("num_clients", num_clients)
-        client, start, end = self._rows()
+        client, _, end = rows = self._rows()
         by_number(client, _TIMED)
-        if (bad := client >= num_clients).any():
-            row = int(np.argmax(bad))
-            raise DataError(
-                f"{_TIMED}, row {row + 1}: got {client[row]}; no such client among {num_clients} (numbers start at 0). Write "
-                "drawn=True if these are devices to draw from"
-            )
+        why = f"no such client among {num_clients} (numbers start at 0). Write drawn=True if these are devices to draw from"
+        refuse_rows(client >= num_clients, client, _TIMED, why)
         last = int(end.max())
         period = last if last <= DAY else -(-last // DAY) * DAY
         if num_clients * period >= LARGEST:
             raise DataError(
                 f"{_TIMED}: {num_clients:,} clients over {period:,} seconds are more than 64 bits can number"
             )
-        edges, rates = edges_and_rates((client, start, end), num_clients, period, self.seconds_per_round)
-        everyone = np.arange(num_clients)
-        return BoundTrace(num_clients, rates, edges, everyone, np.zeros_like(everyone), period, self.seconds_per_round)
+        return BoundTrace.of_rows(rows, num_clients, period, self.seconds_per_round)
 
     def intervals(self) -> tuple[Intervals, int]:
         """Return the intervals in which devices were available, and the number of devices."""

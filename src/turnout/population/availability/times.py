@@ -52,7 +52,8 @@ def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.nda
             "in 2020-02-01T20:00:00+01:00"
         )
     rounded = math.ceil if up else math.floor
-    plain = [value if when is None else rounded(_utc(when)) for value, when in zip(values, dates, strict=True)]
+    in_zone = [when.replace(tzinfo=when.tzinfo or UTC) if when is not None else None for when in dates]
+    plain = [value if when is None else rounded(when.timestamp()) for value, when in zip(values, in_zone, strict=True)]
     return numbers(plain, name, what, whole=True)
 
 
@@ -78,11 +79,6 @@ def has_zone(column: Column) -> bool | None:
         return column.type.tz is not None
     when = _date(cells(column)[0])
     return None if when is None else when.tzinfo is not None
-
-
-def _utc(when: datetime) -> float:
-    """Return seconds since 1970 of a date, which is in UTC if it has no time zone."""
-    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
 
 
 def _date(value: Any) -> datetime | None:

@@ -15,9 +15,9 @@ from turnout.population.availability.intervals import (
     BoundTrace,
     Intervals,
     Table,
-    edges_and_rates,
     interval_table,
     read_intervals,
+    refuse_rows,
     with_numbers,
 )
 from turnout.population.availability.times import UNIX, in_words, spell_dates
@@ -68,13 +68,11 @@ class Trace(Availability, name="trace"):
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundTrace:
         """Read the trace for N clients; labels and seed are not used."""
         count("num_clients", num_clients)
-        client, start, end = self._intervals()
+        client, _, end = rows = self._intervals()
         by_number(client, "trace")
-        _refuse_rows(client >= num_clients, client, f"no such client among {num_clients} (numbers start at 0)")
+        refuse_rows(client >= num_clients, client, "trace", f"no such client among {num_clients} (numbers start at 0)")
         horizon = int(end.max()) if self.rounds is None else self.rounds
-        edges, rates = edges_and_rates((client, start, end), num_clients, horizon, 1)
-        everyone = np.arange(num_clients)
-        return BoundTrace(num_clients, rates, edges, everyone, np.zeros_like(everyone), horizon, 1, self.repeat)
+        return BoundTrace.of_rows(rows, num_clients, horizon, 1, self.repeat)
 
     def _intervals(self) -> Intervals:
         """Read the rows, and check that their rounds are within the trace."""
@@ -85,14 +83,8 @@ class Trace(Availability, name="trace"):
                 f"trace: its first round is {first}, as if it were a time ({time}), and rounds count from 0: "
                 "write TimedTrace for times, or subtract the first round"
             )
-        _refuse_rows(end >= 2**32, end, "a trace has less than 2**32 rounds: write rounds, not nanoseconds")
+        refuse_rows(end >= 2**32, end, "trace", "a trace has less than 2**32 rounds: write rounds, not nanoseconds")
         if self.rounds is not None:
-            _refuse_rows(end > self.rounds, end, f"the trace has rounds={self.rounds}: write more, or leave it out")
+            why = f"the trace has rounds={self.rounds}: write more, or leave it out"
+            refuse_rows(end > self.rounds, end, "trace", why)
         return client, start, end
-
-
-def _refuse_rows(bad: np.ndarray, value: np.ndarray, why: str) -> None:
-    """Raise an error for the first bad row of a trace, if there is one."""
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise DataError(f"trace, row {row + 1}: got {value[row]}; {why}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -33,8 +32,6 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
     Reference: Baruch, Baruch and Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS
     2019.
     """
-
-    colludes: ClassVar[bool] = True
 
     z: Positive | None = None
 
@@ -69,8 +66,6 @@ class InnerProduct(Attack, name="inner_product"):
     2020.
     """
 
-    colludes: ClassVar[bool] = True
-
     scale: Positive = 2.0
 
     def forged(self, honest: Honest) -> torch.Tensor:
@@ -97,8 +92,6 @@ class Mimic(Attack, name="mimic"):
 
     Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR 2022.
     """
-
-    colludes: ClassVar[bool] = True
 
     def forged(self, honest: Honest) -> torch.Tensor:
         """Return the update of all attackers."""
@@ -138,8 +131,6 @@ class WorstCase(Attack, name="worst_case"):
     Reference: Shejwalkar and Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and defenses for
     federated learning", NDSS 2021, with the same halving of steps.
     """
-
-    colludes: ClassVar[bool] = True
 
     evaluations: Count = 20
 

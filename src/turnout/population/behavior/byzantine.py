@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,8 +39,10 @@ class Attack(Registered):
 
     fraction: Probability = 0.1
 
-    colludes: ClassVar[bool] = False
-    """True where attackers know the honest reports of the same step, from which `forged` makes theirs."""
+    @property
+    def colludes(self) -> bool:
+        """True where attackers know the honest reports of the same step, from which `forged` makes theirs."""
+        return type(self).forged is not Attack.forged
 
     def poisoned(self, labels: torch.Tensor, num_classes: int | None) -> torch.Tensor:
         """Return the labels on which attackers train, from their true labels."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
 from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import Positive
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
@@ -18,7 +19,17 @@ from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, c
 
 Per = Literal["step", "task"]
 
-_MOST_SPREAD = 50
+
+def _spread(name: str, value: float) -> None:
+    """Check the inequality of times."""
+    not_negative(name, value)
+    if value > 50:
+        raise refuse(name, given=value, needed="at most 50, where factors are e^-400 to e^400 already")
+
+
+Spread = Annotated[float, _spread]
+"""The standard deviation of the logarithm of clients' factors."""
+
 _LEGS = ("download delay", "compute delay", "upload delay")
 _PURPOSES = (*_LEGS, "speed factor", "link factor")
 
@@ -61,21 +72,15 @@ class Speed(SpeedModel, name="delays"):
     upload: Delay = field(default_factory=lambda: Constant(0.0))
     download: Delay = field(default_factory=lambda: Constant(0.0))
     per: Per = "step"
-    upload_bandwidth: float | None = None
-    download_bandwidth: float | None = None
+    upload_bandwidth: Positive | None = None
+    download_bandwidth: Positive | None = None
     groups: tuple[Group, ...] | str = ()
     shuffle_groups: bool = False
-    spread: float = 0.0
-    link_spread: float = 0.0
+    spread: Spread = 0.0
+    link_spread: Spread = 0.0
 
     def __post_init__(self) -> None:
         check_parts(self)
-        for name in ("spread", "link_spread"):
-            spread = getattr(self, name)
-            not_negative(name, spread)
-            if spread > _MOST_SPREAD:
-                needed = f"at most {_MOST_SPREAD}, where factors are e^-400 to e^400 already"
-                raise refuse(name, given=spread, needed=needed)
         if isinstance(self.groups, str | os.PathLike):
             object.__setattr__(self, "groups", os.fspath(self.groups))
             return
@@ -114,12 +119,9 @@ class Speed(SpeedModel, name="delays"):
         return tuple(resolved)
 
 
-def _delays(group: Group) -> tuple[Delay, Delay, Delay]:
+def _delays(group: Group) -> list[Delay]:
     """Return download, compute and upload of a group with all options filled in."""
-    assert group.download is not None
-    assert group.compute is not None
-    assert group.upload is not None
-    return group.download, group.compute, group.upload
+    return [getattr(group, leg) for leg in ("download", "compute", "upload")]
 
 
 UNEQUAL = Speed(compute=delay.Uniform(0.5, 1.5), per="task", spread=1.0)

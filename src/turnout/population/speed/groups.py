@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count, nearest, positive, refuse
+from turnout.core.checks import ConfigurationError, DataError, count, nearest, refuse
+from turnout.core.other_names import ExplainsArguments
 from turnout.core.random import generator
+from turnout.core.ranges import Positive
 from turnout.population.client_column import by_number, clients, numbered
 from turnout.population.delay import Constant, Delay
 from turnout.population.table import cells, numbers, read_table
@@ -20,7 +22,7 @@ DELAYS, BANDWIDTHS = ("compute", "upload", "download"), ("upload_bandwidth", "do
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(ExplainsArguments):
     """Clients whose delays have the same distributions.
 
     Attributes:
@@ -44,17 +46,16 @@ class Group:
         [1.0, 1.0, 10.0]
     """
 
-    share: float = 1.0
+    share: Positive = 1.0
     compute: Delay | None = None
     upload: Delay | None = None
     download: Delay | None = None
-    upload_bandwidth: float | None = None
-    download_bandwidth: float | None = None
+    upload_bandwidth: Positive | None = None
+    download_bandwidth: Positive | None = None
     clients: tuple[int | str, ...] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
-        positive("share", self.share)
         check_parts(self, optional=True)
         if self.clients is not None:
             object.__setattr__(self, "clients", tuple(self.clients))
@@ -66,15 +67,12 @@ class Group:
 
 
 def check_parts(piece: object, *, optional: bool = False) -> None:
-    """Check that the delays of a piece are `Delay` objects, and its bandwidths > 0."""
+    """Check that the delays of a piece are `Delay` objects."""
     for name in DELAYS:
         delay = getattr(piece, name)
         if not isinstance(delay, Delay) and not (optional and delay is None):
             hint = f"Constant({delay})" if isinstance(delay, int | float) else "Uniform(1, 2)"
             raise refuse(name, given=delay, needed="a distribution of delays", instead=f"Write delay.{hint}")
-    for name in BANDWIDTHS:
-        if getattr(piece, name) is not None:
-            positive(name, getattr(piece, name))
 
 
 def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int) -> np.ndarray:
