@@ -125,7 +125,8 @@ class FlexLora(LowRank, name="flexlora"):
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return the factors of the average product."""
-        return Merged(*truncated(*factors.stacked(weights), factors.before_down.shape[0]))
+        stacked = factors.stacked(weights[:, None], 1.0 - weights.sum())
+        return Merged(*truncated(*stacked, factors.before_down.shape[0]))
 
 
 def truncated(up: torch.Tensor, down: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -234,6 +235,4 @@ class RaFlora(LowRank, name="raflora"):
         total, of_column = weights.sum(), (weights[:, None] * has).sum(dim=0)
         share = torch.where(of_column != 0, total / of_column.where(of_column != 0, 1.0), 0.0)
         rest = torch.where(of_column != 0, 1.0 - total, 1.0)
-        up = (weights[:, None] * share * has)[:, None, :] * factors.up
-        stacked = torch.cat([up.movedim(0, 1).flatten(1), rest * factors.before_up], dim=1)
-        return Merged(*truncated(stacked, torch.cat([factors.down.flatten(0, 1), factors.before_down]), rank))
+        return Merged(*truncated(*factors.stacked(weights[:, None] * share * has, rest), rank))

@@ -39,14 +39,18 @@ class Factors:
 
     def product(self, weights: Weights) -> torch.Tensor:
         """Return ``(1 - sum_i w_i) B A + sum_i w_i B_i A_i``, ``[m, k]``."""
-        up, down = self.stacked(weights)
+        up, down = self.stacked(weights[:, None], 1.0 - weights.sum())
         return up @ down
 
-    def stacked(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return factors ``[m, q]`` and ``[q, k]`` of `product`: those of all reports and of the server, stacked."""
-        up = (weights[:, None, None] * self.up).movedim(0, 1).flatten(1)
-        down, rest = self.down.flatten(0, 1), 1.0 - weights.sum()
-        return torch.cat([up, rest * self.before_up], dim=1), torch.cat([down, self.before_down])
+    def stacked(self, weights: Weights, rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return factors ``[m, q]`` and ``[q, k]`` of a weighted sum of products: those of all reports and of the server.
+
+        Args:
+            weights: weights of the reports, ``[n, 1]``, or of the columns of their B, ``[n, r]``.
+            rest: weight of the server's product, ``[]``, or of the columns of its B, ``[r]``.
+        """
+        up = (weights[:, None, :] * self.up).movedim(0, 1).flatten(1)
+        return torch.cat([up, rest * self.before_up], dim=1), torch.cat([self.down.flatten(0, 1), self.before_down])
 
     def mean(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``(1 - sum_i w_i) B + sum_i w_i B_i``, ``[m, r]``, and the same for A, ``[r, k]``."""
