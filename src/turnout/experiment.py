@@ -21,7 +21,7 @@ from turnout.core.signals import Flag
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
-from turnout.pieces.weighting.known_rates import KnownRates
+from turnout.pieces.weighting.rates import KnownRates
 from turnout.protocol.pace import Rounds
 from turnout.protocol.published import Published
 from turnout.record import checkpoint, storage

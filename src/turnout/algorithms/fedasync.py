@@ -13,7 +13,7 @@ from turnout.pieces.aggregation import WeightedModels
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants
-from turnout.pieces.weighting.discount import Rule as Discount
+from turnout.pieces.weighting.staleness import Discount
 
 
 # Step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight.

@@ -12,7 +12,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants, DivideBySum
-from turnout.pieces.weighting.discount import Rule as Discount
+from turnout.pieces.weighting.staleness import Discount
 
 
 # Step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight.

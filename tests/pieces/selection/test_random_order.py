@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.core.random import stream
-from turnout.pieces.selection import random_order
-from turnout.pieces.selection.random_order import RandomOrder
+from turnout.pieces.selection import draws
+from turnout.pieces.selection.draws import RandomOrder
 
 
 def whole(order: RandomOrder, num_clients: int, sizes: Sequence[int] = (10**9,)) -> np.ndarray:
@@ -40,7 +40,7 @@ def test_each_client_occurs_once_for_any_chunking(num_clients, key, sizes):
 @pytest.mark.parametrize("small", [0, 1024], ids=["drawn and shuffled", "shuffled"])
 @pytest.mark.parametrize(("num_clients", "front"), [(4, 4), (5, 4), (9, 3), (16, 2)])
 def test_prefixes_are_uniform(monkeypatch, small, num_clients, front):
-    monkeypatch.setattr(random_order, "_SMALL", small)
+    monkeypatch.setattr(draws, "_SMALL", small)
     cells = {order: i for i, order in enumerate(itertools.permutations(range(num_clients), front))}
     num_trials = 3000
     seen = np.zeros(len(cells))
@@ -54,13 +54,13 @@ def test_prefixes_are_uniform(monkeypatch, small, num_clients, front):
 
 def test_cost_is_that_of_the_prefix(monkeypatch):
     drawn = []
-    fold = random_order.fold
+    fold = draws.fold
 
     def counted(key, numbers):
         drawn.append(len(numbers))
         return fold(key, numbers)
 
-    monkeypatch.setattr(random_order, "fold", counted)
+    monkeypatch.setattr(draws, "fold", counted)
     for num_clients in (10**4, 10**7):
         RandomOrder(1, num_clients).take(500)
     assert drawn == [500, 500]

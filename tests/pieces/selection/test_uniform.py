@@ -16,7 +16,7 @@ from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.core.random import stream
 from turnout.pieces.selection import Uniform
-from turnout.pieces.selection.random_order import RandomOrder
+from turnout.pieces.selection.draws import RandomOrder
 from turnout.population import Availability, Bernoulli, Everyone, Markov
 
 

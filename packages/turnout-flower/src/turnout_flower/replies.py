@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict  # pyright: ignore[re
 from safetensors.torch import load
 
 from turnout.core.types import Report
-from turnout.pieces.weighting.local_steps import DivideByLocalSteps
+from turnout.pieces.weighting.normalize import DivideByLocalSteps
 from turnout.protocol.counts import CountLimits
 from turnout_flower.arrays import Arrays
 from turnout_flower.loop import ORDER, example

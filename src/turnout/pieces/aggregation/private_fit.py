@@ -11,8 +11,7 @@ from turnout.base import ScalesByReports, Server, ShortensSteps, Slots
 from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.guard.clip import ClipControls
-from turnout.pieces.selection.poisson import Poisson
-from turnout.pieces.selection.uniform import Uniform
+from turnout.pieces.selection.uniform import Poisson, Uniform
 from turnout.pieces.weighting import DivideByClients, DivideByCurvature, DivideByParticipants
 from turnout.pieces.weighting.normalize import ByOneNumber
 

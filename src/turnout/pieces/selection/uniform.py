@@ -1,4 +1,4 @@
-"""Select a cohort of fixed size uniformly at random."""
+"""Select clients at random with equal probabilities: a cohort of fixed size, independently, or with replacement."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.base import Enlargeable, enlarged_size
+from turnout.base import Enlargeable, Selection, enlarged_size
 from turnout.core.candidates import Candidates
-from turnout.pieces.selection.draws import first_available
-from turnout.pieces.selection.fixed_size import FixedSize
+from turnout.core.random import fold, stream, uniform
+from turnout.core.ranges import Share
+from turnout.pieces.local.measurements import StartGradient
+from turnout.pieces.selection.draws import first_available, with_replacement
+from turnout.pieces.selection.fixed_size import FixedSize, Size, size_of
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,91 @@ class Uniform(FixedSize, Enlargeable, name="uniform"):
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""
         return np.sort(first_available(candidates, self.size(candidates.num_clients), candidates.num_clients))
+
+
+@dataclass(frozen=True)
+class Poisson(Selection, name="poisson"):
+    """Select each available client with one probability, independently of the others (Poisson sampling).
+
+    A cohort may be empty. Differential privacy has the tightest accounting with this sampling: see
+    ``PrivateSum(sampling_rate=...)``.
+
+    Args:
+        rate: probability of each client, in (0, 1].
+
+    Raises:
+        ConfigurationError: if `rate` is outside (0, 1].
+
+    Example:
+        >>> from turnout.base.trial import select
+        >>> select(Poisson(0.05)), select(Poisson(0.05), round=1)
+        ([12, 29, 32, 43, 46, 53, 63, 73], [26, 79])
+    """
+
+    rate: Share = 0.1
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the cohort, ascending, int64 ``[B]``."""
+        everyone = np.arange(candidates.num_clients)
+        key = stream("selection by coins", candidates.seed, candidates.round)
+        drawn = everyone[uniform(fold(key, everyone)) < self.rate]
+        return drawn[candidates.available(drawn)]
+
+
+@dataclass(frozen=True)
+class WithReplacement(Selection, name="with_replacement"):
+    """Select `cohort_size` clients independently and uniformly, with replacement (FedNu's S_t in FOLB, Algorithm 1).
+
+    A client that is drawn twice counts twice. The cohort is empty if no client is available. The cost is about
+    cohort_size / (fraction available) queries of availability, whatever the number of clients.
+
+    Args:
+        cohort_size: number of draws in a round (K), >= 1; it may exceed the number of clients.
+
+    Raises:
+        ConfigurationError: if `cohort_size` is not a positive integer.
+
+    Example:
+        Three draws from two clients:
+
+        >>> from turnout.base.trial import select
+        >>> select(WithReplacement(3), num_clients=2)
+        [0, 1, 1]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
+    """
+
+    repeats = True
+
+    cohort_size: Size = 10
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws, ascending, int64 ``[K]``."""
+        return with_replacement(candidates, size_of(self.cohort_size, candidates.num_clients), "selection")
+
+
+@dataclass(frozen=True)
+class TwoCohorts(WithReplacement, name="two_cohorts"):
+    """Select two independent cohorts with replacement: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
+
+    S_1 is drawn as by `WithReplacement`, and S_2 in the same way. Use it with `DivideBySecondCohort`.
+
+    Args:
+        cohort_size: number of draws for each of the two cohorts (K), >= 1.
+
+    Raises:
+        ConfigurationError: if `cohort_size` is not a positive integer.
+
+    Example:
+        >>> from turnout.base.trial import select
+        >>> select(TwoCohorts(3), num_clients=2)
+        [0, 1, 1]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
+    """
+
+    measurements = (StartGradient(),)
+
+    def measuring(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws of S_2, ascending, int64 ``[K]``."""
+        return with_replacement(candidates, size_of(self.cohort_size, candidates.num_clients), "second cohort")

@@ -1,7 +1,8 @@
-"""Weight reports by the client's mean staleness, so that slow and fast clients have equal influence (FedStaleWeight)."""
+"""Weight reports by their staleness: discounts (FedBuff, FedAsync), echoes (FedAWE), and fair influence (FedStaleWeight)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,8 +11,110 @@ import torch
 
 from turnout.base import Weighting, Weights, WithState
 from turnout.core.device import to_device
-from turnout.core.ranges import Count, Share
+from turnout.core.ranges import Count, NotNegative, Positive, Share, Whole
 from turnout.core.types import Federation, Report, State
+
+Discount = Literal["constant", "polynomial", "exponential", "hinge"]
+
+_LARGEST = 600.0  # bound of the exponent, so that sums of exp(exponent) over a buffer do not overflow in float64
+
+
+@dataclass(frozen=True)
+class ByStaleness(Weighting, name="by_staleness"):
+    """Weight each report by a function of its staleness (FedAsync, section 5.2; FedBuff, section 5).
+
+    ``w_b <- w_b s(tau_b)``, where w_b is the weight of report b. Its staleness tau_b is the number of server steps
+    since the version that the client trained from. `rule` chooses s::
+
+        constant     s = 1
+        polynomial   s = (1 + tau)^-exponent                                       FedBuff with exponent 1/2; FedAsync
+        exponential  s = base^tau                                                  for comparison
+        hinge        s = 1 where tau <= grace, else 1 / (slope (tau - grace) + 1)  FedAsync
+
+    Args:
+        rule: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
+        exponent: exponent of the polynomial rule, >= 0.
+        base: base of the exponential rule, > 0. 0.5 favors fresh reports; 2 is the "reverse exponential" of
+            FedStaleWeight's authors, which favors stale ones.
+        slope: slope of the hinge rule, > 0.
+        grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
+
+    Raises:
+        ConfigurationError: if `rule` is unknown, or if a number is out of range.
+
+    Example:
+        Reports from versions 8, 5 and 0 in the step from version 8:
+
+        >>> from turnout.base.trial import report, weigh
+        >>> weigh(ByStaleness(), report([[0.0]] * 3, version=[8, 5, 0]), version=8)
+        [1.0, 0.5, 0.3333]
+
+    References: Xie et al., "Asynchronous federated optimization", OPT 2020, section 5.2; Nguyen et al., "Federated
+    learning with buffered asynchronous aggregation", AISTATS 2022, section 5.
+    """
+
+    reads = "staleness"
+    participation = "own"
+
+    rule: Discount = "polynomial"
+    exponent: NotNegative = 0.5
+    base: Positive = 0.5
+    slope: Positive = 10.0
+    grace: Whole = 4
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Return s of each report."""
+        return torch.from_numpy(self.of(version - report.version))
+
+    def of(self, staleness: np.ndarray) -> np.ndarray:
+        """Return s of an array of staleness, float64 of the same shape."""
+        tau = staleness.astype(np.float64)
+        if self.rule == "polynomial":
+            return (1.0 + tau) ** -self.exponent
+        if self.rule == "exponential":
+            return np.exp(np.minimum(tau * math.log(self.base), _LARGEST))
+        if self.rule == "hinge":
+            return 1.0 / (self.slope * np.maximum(tau - self.grace, 0.0) + 1.0)
+        return np.ones_like(tau)
+
+
+@dataclass(frozen=True)
+class Echo(Weighting, name="echo"):
+    """Multiply each update by the number of rounds since its client's last participation (FedAWE, innovation echoing).
+
+    ``w_b <- w_b lr (t - tau_b)``. Here w_b is the weight of report b, t is the present round, tau_b is the round of the
+    client's last participation (-1 if there was none), and lr is the global step size. So an update stands for the
+    rounds that its client missed, too.
+
+    In FedAWE clients continue from the model of the step after their last participation (`KeptModels`). Then
+    ``t - tau_b`` is the number of server steps since that model, plus one, which is how it is computed.
+
+    Args:
+        lr: global step size eta_g, > 0. It multiplies updates, and not the models that they start from.
+
+    Raises:
+        ConfigurationError: if `lr` is not positive.
+
+    Example:
+        In the round from version 4, a client that continued from version 1 counts four times:
+
+        >>> from turnout.base.trial import report, weigh
+        >>> weigh(Echo(), report([[0.0]] * 2, version=[4, 1]), version=4)
+        [1.0, 4.0]
+
+    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client
+    unavailability", NeurIPS 2024.
+    """
+
+    reads = "timing"
+    participation = "own"
+
+    lr: Positive = 1.0
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Return the number of rounds that each update stands for, times the step size."""
+        return torch.from_numpy(self.lr * (version - report.version + 1.0))
+
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]
 Average = Literal["window", "cumulative", "exponential", "authors_window"]
