@@ -12,8 +12,8 @@ from turnout.protocol.pace import Choose
 class Recorded:
     """An attendance that records the number of its round, and asks whoever it is given."""
 
-    def __init__(self, seed, number):
-        self.seed, self.number = seed, number
+    def __init__(self, seed):
+        self.seed, self.number = seed
 
     def ask(self, phase, clients):
         return list(clients)
@@ -32,7 +32,8 @@ class Recorded:
 def attendances():
     """Of two phases, where client 3 may not take part in a step."""
     participations = SimpleNamespace(may=lambda clients, _: clients != 3)
-    return Attendances(SimpleNamespace(names=("share", "mask"), attendance=Recorded), 7, participations)  # type: ignore[arg-type]
+    extra = SimpleNamespace(names=("share", "mask"), masking=SimpleNamespace(attendance=Recorded))
+    return Attendances(extra, 7, participations)  # type: ignore[arg-type]
 
 
 def test_clients_without_leave_and_barred_ones_are_not_asked_for_the_first_phase(attendances):

@@ -14,6 +14,7 @@ import turnout as to
 from turnout import privacy
 from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum, round_noise
 from turnout.privacy.noise import server_words
+from turnout.protocol.secure.masker import Masker
 from turnout.simulation import Simulation
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.run.noise import RELEASES, Noise
@@ -180,7 +181,7 @@ def test_update_with_nan_is_masked_as_zeros(world):
 def test_masked_update_is_within_the_norm():
     """The codes of an update that is far too long, under masks that are known here, stand for a vector within the norm."""
     assert PIECE.extra is not None
-    masker = PIECE.extra.client_side()
+    masker = Masker(PIECE.extra)
     update = torch.full((1, 300), 1e4)
     assert masker.announce(0, 0, replace(report([0], update), delta=update), {}) is not None
     found = masker._encoded(7.0, report([0], update))

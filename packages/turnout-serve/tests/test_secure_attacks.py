@@ -13,6 +13,7 @@ from tests.tiny import classification
 import turnout as to
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
+from turnout.protocol.secure.masker import Masker
 from turnout.protocol.secure.masks import new_key, public
 from turnout_serve.cli.commands.status import rows_of
 from turnout_serve.client.calls import Call
@@ -296,7 +297,7 @@ def announced(piece=SECURE):
     from turnout.simulation import Simulation
 
     report = train(Simulation(experiment), np.array([0]))
-    side = piece.extra.client_side()
+    side = Masker(piece.extra)
     assert side.announce(0, 0, report, {}) is not None
     return side
 

@@ -20,6 +20,7 @@ from turnout.population import ALittleIsEnough
 from turnout.protocol.secure.attendance import Attendance, threshold_of
 from turnout.protocol.secure.graph import neighbors
 from turnout.protocol.secure.local import secure_sum
+from turnout.protocol.secure.masker import Masker
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import TooFewClients
 from turnout.simulation import Simulation
@@ -127,7 +128,7 @@ def test_client_masks_only_in_the_round_of_its_training():
     """A task of another round finds no update, and is given up."""
     simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
     report = train(simulation, np.array([0]))
-    side = SecureSum().extra.client_side()
+    side = Masker(SecureSum().extra)
     assert side.announce(0, 3, report, {}) is not None
     task = Assignment(1, 4, "share", 0, "", 0, 1.0)
     assert phase_message(side, task, {}) is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
 
 from turnout.base.controls import Controls
-from turnout.base.phases import ExtraPhases
 from turnout.base.stateful import Stateful
 from turnout.base.weighting import Weights
 from turnout.core.registry import Family
@@ -14,6 +15,52 @@ from turnout.core.types import Federation, Report, State, WithState
 
 ModelReads = frozenset[Literal["model", "offset", "kept", "base"]]
 """Models that an aggregation uses, see `Aggregation.reads`."""
+
+
+class ExtraPhases(Protocol):
+    """The phases of a round after training, in which clients mask their summands and open the sum.
+
+    A simulation adds the summands without masks. Between machines, `turnout.protocol.secure` writes and reads the messages.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    """Names of the phases, in order; at least one."""
+
+    sends_in: ClassVar[str]
+    """The phase in which an update leaves its client. A client that does not complete it is not in the step."""
+
+    @property
+    def masking(self) -> Any:
+        """The options of the sum, a `turnout.protocol.secure.masking.Masking`."""
+        ...
+
+    @property
+    def nulls_dropped(self) -> bool:
+        """True if a client whose update is not finite sends zeros in its place; otherwise it drops out."""
+        ...
+
+    @property
+    def sums_groups(self) -> bool:
+        """True if sums over groups of clients, each with its own version, can be added up in one step."""
+        ...
+
+    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int]:
+        """Return the bytes that each of `num_clients` clients sends and receives in a phase, beside those of any task.
+
+        In the phase ``"train"``, the bytes are sent in place of the update.
+        """
+        ...
+
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None, /) -> torch.Tensor:
+        """Return the summands in place of ``f_b Delta_b``, float64 ``[B, P]``.
+
+        Args:
+            factors: products f_b of the weighting chain's factors, float64 ``[B]``.
+            report: the reports, with the updates Delta_b, ``[B, P]``.
+            seed: seed of a simulation, from which noise of the clients is derived; None on a client of a real server,
+                which draws its own noise.
+        """
+        ...
 
 
 class Aggregation(Stateful):

@@ -142,12 +142,14 @@ def test_sum_has_room_for_noise_and_a_minimum_of_clients():
     assert masking is not None
     assert masking.code.largest == pytest.approx(NORM + 12 * Z * NORM / 5**0.5)
     assert masking.min_clients == 5
-    assert phases(PIECE).attendance(0, 0).share([0, 1, 2, 3]) == []
-    assert phases(PIECE).attendance(0, 0).share([0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]
+    assert phases(PIECE).masking.attendance((0, 0)).share([0, 1, 2, 3]) == []
+    assert phases(PIECE).masking.attendance((0, 0)).share([0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]
     narrow = replace(PIECE, secure=replace(SECURE, bits=22))
     with pytest.raises(ConfigurationError, match="does not fit 22 bits"):
         narrow.init(federation(N, 10))
-    assert phases(replace(PIECE, secure=replace(SECURE, min_clients=7))).attendance(0, 0).share(range(6)) == []
+    assert (
+        phases(replace(PIECE, secure=replace(SECURE, min_clients=7))).masking.attendance((0, 0)).share(range(6)) == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from turnout.protocol.secure import (
     shamir,
     sizes,
 )
+from turnout.protocol.secure import client as secure_client
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.disputes import disputed, unreadable
 from turnout.protocol.secure.masker import VectorMasker
@@ -307,7 +308,10 @@ def _obliging(self, neighbors):
     points = sorted(neighbors)
     masks = shamir.share(self._self_mask, self.threshold, points)
     keys = shamir.share(self._masking, self.threshold, points)
-    return {other: self._seal(other, masks[other], keys[other]) for other in points}
+    own, nonce = self._sealing, bytes(12)
+    return {
+        o: secure_client.sealed(own, neighbors[o].sealing, self.number, o, masks[o], keys[o], nonce) for o in points
+    }
 
 
 @pytest.mark.parametrize("number", [10, 40, 300, 1000])
@@ -411,7 +415,7 @@ def test_sum_accepts_no_more_clients_than_its_capacity():
     assert Attendance(0.6, None, 2, (0, 0), code.capacity).share([4, 1, 7]) == [1, 4, 7]
     piece = SecureSum(bits=10, fraction_bits=4, cohort=3, min_clients=2)
     largest = torch.full((8, 2), 8.0, dtype=torch.float64)
-    attendance = piece.extra.attendance(0, 0)
+    attendance = piece.extra.masking.attendance((0, 0))
     rows = piece.code.encode(largest[attendance.share(range(8))].numpy())
     total = piece.code.decode(reduce(rows.sum(axis=0, dtype=np.uint16), 10))
     np.testing.assert_array_equal(total, 24.0)

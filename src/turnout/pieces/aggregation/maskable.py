@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,15 +10,10 @@ import torch
 
 from turnout.base import ScalesByReports, Slots, Weighting
 from turnout.base.compression import Compression
-from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Report, ServerState
+from turnout.core.types import Report
 from turnout.protocol.secure import shamir
-from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
-from turnout.protocol.secure.masked_sum import MaskedSum
-from turnout.protocol.secure.masked_vectors import form_of
-from turnout.protocol.secure.masker import Masker
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES
@@ -46,29 +41,6 @@ class MaskedPhases:
 
     names: ClassVar[tuple[str, ...]] = ("share", "mask", "open")
     sends_in: ClassVar[str] = "mask"
-
-    def attendance(self, seed: int, version: int) -> Attendance:
-        """Return a record of the clients that take part in the sum of the round from `version`."""
-        return self.masking.attendance((seed, version))
-
-    def server_side(
-        self,
-        weighting: Sequence[Weighting],
-        state: ServerState,
-        federation: Federation,
-        attendance: Attendance,
-        messages: Messages,
-    ) -> MaskedSum:
-        """Return the server's side of the sum of a round."""
-        return MaskedSum(self.masking, weighting, state, federation, attendance, messages)
-
-    def client_side(self) -> Masker:
-        """Return the client's side of the sum, which masks its update."""
-        return Masker(self.masking, self.summand, self.nulls_dropped)
-
-    def form(self, phase: str, inputs: Shapes, num_params: int) -> Form:
-        """Return the tensors of a client's message in a phase."""
-        return form_of(phase, self.masking.bits, inputs, num_params)
 
     def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int]:
         """Return the bytes that each client sends and receives in a phase, in addition to those of every task.

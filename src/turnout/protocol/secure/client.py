@@ -15,6 +15,7 @@ from turnout.protocol.secure.masks import (
     expand,
     new_key,
     pairwise,
+    primitives,
     public,
     reduce,
     word,
@@ -101,7 +102,13 @@ class SecureClient:
         points = sorted(neighbors)
         masks = shamir.share(self._self_mask, self.threshold, points)
         keys = shamir.share(self._masking, self.threshold, points)
-        return {other: self._seal(other, masks[other], keys[other]) for other in points}
+        return {
+            other: sealed(
+                self._sealing, neighbors[other].sealing, self.number, other,
+                masks[other], keys[other], secrets.token_bytes(12),
+            )
+            for other in points
+        }  # fmt: skip
 
     def mask(self, values: np.ndarray, sealed: Mapping[int, bytes]) -> np.ndarray:
         """Return the values plus the self mask and a pairwise mask for each neighbor whose shares can be read.
@@ -121,7 +128,11 @@ class SecureClient:
         self._enter("mask", "open")
         if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbors):
             raise ProtocolError(f"client {self.number} got values of {values.dtype}, or shares of no neighbor")
-        read = {other: self._unseal(other, text) for other, text in sealed.items()}
+        read = dict[int, bytes | None]()
+        for other, text in sealed.items():
+            purpose = b"share %d %d" % (other, self.number)
+            key = agree(self._sealing, self._neighbors[other].sealing, purpose)
+            read[other] = unsealed(key, purpose, text)
         self._received = {other: shares for other, shares in read.items() if shares is not None}
         self.refused = frozenset(read.keys() - self._received.keys())
         self._at_least(len(self._received), "neighbors that shared")
@@ -152,16 +163,6 @@ class SecureClient:
         if number < self.threshold:
             raise TooFewClients(f"client {self.number} has {number} {what}, and the threshold is {self.threshold}")
 
-    def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
-        """Encrypt two shares for a neighbor, authenticated, and commit to them."""
-        nonce = secrets.token_bytes(12)
-        return sealed(self._sealing, self._neighbors[other].sealing, self.number, other, mask, key, nonce)
-
-    def _unseal(self, other: int, text: bytes) -> bytes | None:
-        """Decrypt the shares of a neighbor; None if that fails, or if they differ from the commitments."""
-        purpose = b"share %d %d" % (other, self.number)
-        return unsealed(agree(self._sealing, self._neighbors[other].sealing, purpose), purpose, text)
-
     def evidence(self, other: int) -> bytes:
         """Return the proof that lets everybody open what a neighbor sealed for this client."""
         return evidence.prove(self._sealing, self._neighbors[other].sealing)
@@ -170,12 +171,11 @@ class SecureClient:
 def unsealed(key: bytes, purpose: bytes, text: bytes) -> bytes | None:
     """Decrypt shares with the key of a purpose; None if that fails, or if they differ from the commitments."""
     from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(text) != SEALED_BYTES:
         return None
     try:
-        shares = AESGCM(key).decrypt(text[:12], text[12 : -2 * COMMITMENT_BYTES], purpose)
+        shares = primitives("ciphers.aead").AESGCM(key).decrypt(text[:12], text[12 : -2 * COMMITMENT_BYTES], purpose)
     except InvalidTag:
         return None
     size = shamir.SHARE_BYTES
@@ -195,8 +195,6 @@ def sealed(
         mask_share, key_share: the shares.
         nonce: 12 bytes, never used twice with the same keys.
     """
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     purpose = b"share %d %d" % (number, neighbor)
-    text = AESGCM(agree(key, other, purpose)).encrypt(nonce, mask_share + key_share, purpose)
+    text = primitives("ciphers.aead").AESGCM(agree(key, other, purpose)).encrypt(nonce, mask_share + key_share, purpose)
     return nonce + text + commitment(mask_share) + commitment(key_share)

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from turnout.base import Weighting
-from turnout.base.phases import Messages
 from turnout.core.types import Federation, Report, ServerState
 from turnout.distributed.sums import Summed
 from turnout.protocol.secure.attendance import Attendance
-from turnout.protocol.secure.masked_vectors import MaskedVectors
+from turnout.protocol.secure.masked_vectors import MaskedVectors, Messages
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.streaming import product_of_factors
 
@@ -43,18 +42,18 @@ class MaskedSum(MaskedVectors):
         self._weighting, self._state, self._federation = weighting, state, federation
 
     def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
-        """Open the sum, if enough clients have helped to remove the masks."""
+        """Open the sum, as `total` does.
+
+        Returns:
+            The reports of the clients in the sum, with the sum in place of their updates, or None; and the rest of what
+            `total` returns.
+        """
         total, culprits, why = self.total(clients)
         if total is None:
             return None, culprits, why
-        return self._in_the_sum(torch.from_numpy(total).to(self._state.params.device)), culprits, why
-
-    def _in_the_sum(self, total: torch.Tensor) -> Report:
-        """Return the reports of the clients in the sum, with the sum in place of their updates."""
-        rows = np.searchsorted(self.dealt, self._attendance.masked)
-        reports, factors = self._announcements().take(rows), self.factors()[torch.from_numpy(rows)]
-        delta = Summed(total, factors, self._state.params.dtype)
-        return replace(reports, delta=delta)
+        params, rows = self._state.params, np.searchsorted(self.dealt, self._attendance.masked)
+        delta = Summed(torch.from_numpy(total).to(params.device), self.factors()[torch.from_numpy(rows)], params.dtype)
+        return replace(self._announcements().take(rows), delta=delta), culprits, why
 
     def _announcements(self) -> Report:
         """Return the reports of all clients in the graph, without updates."""

@@ -6,13 +6,13 @@ the middle of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from turnout.base.phases import Form, Messages, Shapes
-from turnout.core.types import State
+from turnout.core.types import Report, State
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.disputes import DEALS, LIES, unreadable
@@ -22,12 +22,14 @@ from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, Opening, ProtocolError
 from turnout.protocol.secure.server import SecureServer
 
+Form = dict[str, tuple[torch.dtype, tuple[int, ...]]]
+"""Type and shape of the tensors of a message, by name."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of the inputs of a task, by name."""
+
 CODES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The type in which masked numbers are sent, by their size in bytes."""
-
-
-_OPENED = (("there", "self_masks"), ("gone", "masking_keys"))
-"""Lists of clients in the inputs of the last phase, and the shares that are sent for them."""
 
 
 def form_of_keys() -> Form:
@@ -37,25 +39,38 @@ def form_of_keys() -> Form:
 
 def form_of(phase: str, bits: int, inputs: Shapes, length: int) -> Form:
     """Return the form of a client's message in a phase, whose shapes depend on the inputs of its task."""
-
-    def number(name: str) -> int:
-        return inputs[name][-1]
-
     match phase:
         case "share":
-            return {"sealed": (torch.uint8, (1, number("neighbours"), SEALED_BYTES))}
+            return {"sealed": (torch.uint8, (1, inputs["neighbours"][-1], SEALED_BYTES))}
         case "mask":
-            code = CODES[word(bits).itemsize]
-            senders = number("senders")
+            masked, senders = (CODES[word(bits).itemsize], (1, length)), inputs["senders"][-1]
             evidence = (torch.uint8, (1, senders, EVIDENCE_BYTES))
-            return {"masked": (code, (1, length)), "refused": (torch.uint8, (1, senders)), "evidence": evidence}
+            return {"masked": masked, "refused": (torch.uint8, (1, senders)), "evidence": evidence}
         case _:
-            sizes = {"self_masks": number("there"), "masking_keys": number("gone")}
+            sizes = {"self_masks": inputs["there"][-1], "masking_keys": inputs["gone"][-1]}
             return {name: (torch.uint8, (1, size, shamir.SHARE_BYTES)) for name, size in sizes.items()}
+
+
+class Messages(Protocol):
+    """The messages of one round that a server has received, by phase and client."""
+
+    def report(self, client: int) -> Report:
+        """Return the report of a client's training without its update."""
+        ...
+
+    def tensors(self, phase: str, client: int) -> State:
+        """Return the tensors of a message, ``[1, ...]`` by name."""
+        ...
+
+    def inputs(self, phase: str, client: int) -> State:
+        """Return the inputs of a client's task in a phase, ``[1, ...]`` by name."""
+        ...
 
 
 class MaskedVectors:
     """Compute the sum of clients' vectors from their messages, phase by phase. Subclasses may give vectors `factors`.
+
+    In the sum and in its messages, the number of a client is larger by 1.
 
     Args:
         masking: options of the sum.
@@ -77,48 +92,65 @@ class MaskedVectors:
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their task of a phase, tensors ``[1, ...]`` by name."""
-        server, neighbors = self._begun()
+        attendance, neighbors = self._attendance, self._attendance.neighbors
         if phase == "share":
-            factors = dict(zip(self.dealt, self.factors().tolist(), strict=True))
-            return {client: _row(_keys(neighbors[client + 1]), weight=factors[client]) for client in clients}
-        sealed = self._shared(server)
+            keys = {client: self._messages.tensors("train", client)["keys"] for client in self.dealt}
+            factors = dict(zip(self.dealt, self.factors().cpu().split(1), strict=True))
+            return {
+                client: {
+                    "neighbours": _numbers(neighbors[client]),
+                    "keys": torch.stack([keys[other] for other in neighbors[client]], dim=1),
+                    "weight": factors[client],
+                }
+                for client in clients
+            }
+        senders = {client: self._senders(client) for client in clients}
+        members = attendance.shared if phase == "mask" else attendance.masked
+        common = {} if self._masking.degree is None else {"clients": _numbers(members)}
         if phase == "mask":
-            common = _members(self._masking, self._attendance.shared)
-            return {client: _row(_texts(sealed[client + 1]) | common) for client in clients}
-        self._add_masked(server)
-        requests, common = server.requests(), _members(self._masking, self._attendance.masked)
+            sealed = {
+                dealer: dict(zip(neighbors[dealer], self._rows("share", dealer, "sealed"), strict=True))
+                for dealer in attendance.shared
+            }
+            return {
+                client: {
+                    "senders": _numbers(senders[client]),
+                    "sealed": torch.stack([sealed[dealer][client] for dealer in senders[client]])[None],
+                    **common,
+                }
+                for client in clients
+            }
+        asked = {client: set(senders[client]).difference(attendance.refused.get(client, ())) for client in clients}
         return {
-            client: _row({name: sorted(getattr(requests[client + 1], name)) for name in ("there", "gone")} | common)
+            client: {
+                "there": _numbers(sorted(asked[client].intersection(members))),
+                "gone": _numbers(sorted(asked[client].difference(members))),
+                **common,
+            }
             for client in clients
         }
 
     def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-        """Exclude the client at fault of each pair in which one client refuses the shares of the other."""
+        """Exclude the client at fault of each pair in which one client refuses the shares of the other.
+
+        Returns:
+            The clients that are excluded from the sum, and the violation of each.
+        """
         if phase != "mask":
             return [], {}
         attendance = self._attendance
         attendance.refused = self._refused(clients)
         numbers = {client + 1: [other + 1 for other in others] for client, others in attendance.refused.items()}
-        sealing = lambda number: self._keys_of(number - 1).sealing  # noqa: E731
+        sealing = lambda number: self._keys(number - 1).sealing  # noqa: E731
         attendance.unreadable = {number - 1 for number in unreadable(numbers, self._evidence, self._sealed, sealing)}
         excluded = attendance.cheats()
         return excluded, {client: DEALS if client in attendance.unreadable else LIES for client in excluded}
-
-    def _evidence(self, number: int, dealer: int) -> bytes:
-        """Return the evidence of a client against a dealer, by their numbers in the sum."""
-        row = self._senders(number - 1).index(dealer - 1)
-        return self._messages.tensors("mask", number - 1)["evidence"][0, row].numpy().tobytes()
-
-    def _sealed(self, dealer: int, number: int) -> bytes:
-        """Return the shares that a dealer sealed for a client, by their numbers in the sum."""
-        row = self._attendance.neighbors[dealer - 1].index(number - 1)
-        return self._messages.tensors("share", dealer - 1)["sealed"][0, row].numpy().tobytes()
 
     def _refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
         """Return the neighbors whose shares these clients could not read, by client."""
         refused = {}
         for client in clients:
-            flags = self._messages.tensors("mask", client)["refused"][0].tolist()
+            flags = self._rows("mask", client, "refused").tolist()
             refused[client] = [sender for sender, flag in zip(self._senders(client), flags, strict=True) if flag]
         return {client: senders for client, senders in refused.items() if senders}
 
@@ -132,99 +164,67 @@ class MaskedVectors:
             The sum, float64 ``[length]``, or None; the violation of each client that violated the protocol; and the
             reason if there is no sum.
         """
-        if not self._attendance.opens:
+        masking, attendance = self._masking, self._attendance
+        if not attendance.opens:
             return None, {}, "too few clients are left"
+        server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
+        total, why = None, ""
         try:
-            server = self._opened(clients)
+            self._replay(server, clients)
+            total = masking.code.decode(server.total())
         except ProtocolError as error:
-            return None, {}, str(error)
-        try:
-            return self._masking.code.decode(server.total()), _culprits(server), ""
-        except ProtocolError as error:
-            return None, _culprits(server), str(error)
+            why = str(error)
+        return total, {number - 1: how for number, how in server.culprits.items()}, why
 
-    def _opened(self, clients: Sequence[int]) -> SecureServer:
-        """Return a server with all messages of the round."""
-        server, _ = self._begun()
-        self._shared(server)
-        self._add_masked(server)
+    def _replay(self, server: SecureServer, clients: Sequence[int]) -> None:
+        """Pass all messages of the round to a server; `clients` have completed the last phase."""
+        attendance = self._attendance
+        for client in self.dealt:
+            server.advertised(client + 1, self._keys(client))
+        server.keys()
+        for client in attendance.shared:
+            sealed = self._rows("share", client, "sealed")
+            server.shared(client + 1, _shares((other + 1 for other in attendance.neighbors[client]), sealed))
+        server.sealed()
+        for client in attendance.masked:
+            values = self._rows("mask", client, "masked").numpy().view(word(self._masking.bits))
+            refused = frozenset(other + 1 for other in attendance.refused.get(client, ()))
+            server.masked(client + 1, values, refused)
         server.requests()
         for client in clients:
-            message = self._messages.tensors("open", client)
-            inputs = {name: value[0].tolist() for name, value in self._messages.inputs("open", client).items()}
-            there, gone = (_shares(inputs[side], message[of]) for side, of in _OPENED)
-            server.opened(client + 1, Opening(there, gone))
-        return server
+            message, inputs = self._messages.tensors("open", client), self._messages.inputs("open", client)
+            there = _shares(inputs["there"][0].tolist(), message["self_masks"][0])
+            server.opened(client + 1, Opening(there, _shares(inputs["gone"][0].tolist(), message["masking_keys"][0])))
 
-    def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
-        """Return a server with the keys of all clients, and the keys of each client's neighbors."""
-        masking, attendance = self._masking, self._attendance
-        server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
-        for client in self.dealt:
-            server.advertised(client + 1, self._keys_of(client))
-        return server, server.keys()
+    def _rows(self, phase: str, client: int, name: str) -> torch.Tensor:
+        """Return a tensor of a message, without its leading axis."""
+        return self._messages.tensors(phase, client)[name][0]
 
-    def _keys_of(self, client: int) -> Keys:
+    def _keys(self, client: int) -> Keys:
         """Return the public keys of a client."""
-        both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
+        both = self._rows("train", client, "keys").numpy().tobytes()
         return Keys(both[:KEY_BYTES], both[KEY_BYTES:])
 
-    def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
-        """Pass on the encrypted shares."""
-        for client in self._attendance.shared:
-            others = self._attendance.neighbors[client]
-            rows = self._messages.tensors("share", client)["sealed"][0].numpy()
-            server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
-        return server.sealed()
+    def _evidence(self, number: int, dealer: int) -> bytes:
+        """Return the evidence of a client against a dealer, by their numbers in the sum."""
+        row = self._senders(number - 1).index(dealer - 1)
+        return self._rows("mask", number - 1, "evidence")[row].numpy().tobytes()
 
-    def _add_masked(self, server: SecureServer) -> None:
-        """Add the masked updates."""
-        kind = word(self._masking.bits)
-        for client in self._attendance.masked:
-            values = self._messages.tensors("mask", client)["masked"][0].numpy().view(kind)
-            refused = frozenset(other + 1 for other in self._attendance.refused.get(client, ()))
-            server.masked(client + 1, values, refused)
+    def _sealed(self, dealer: int, number: int) -> bytes:
+        """Return the shares that a dealer sealed for a client, by their numbers in the sum."""
+        row = self._attendance.neighbors[dealer - 1].index(number - 1)
+        return self._rows("share", dealer - 1, "sealed")[row].numpy().tobytes()
 
     def _senders(self, client: int) -> list[int]:
         """Return the clients whose shares a client received, ascending."""
         return sorted(set(self._attendance.neighbors[client]).intersection(self._attendance.shared))
 
 
-def _culprits(server: SecureServer) -> dict[int, str]:
-    """Return the violation of each client that provably violated the protocol."""
-    return {number - 1: how for number, how in server.culprits.items()}
+def _numbers(clients: Sequence[int]) -> torch.Tensor:
+    """Return the numbers of clients in the sum, int64 ``[1, n]``."""
+    return torch.tensor([clients], dtype=torch.int64) + 1
 
 
-def _keys(neighbors: Mapping[int, Keys]) -> dict[str, object]:
-    """Return neighbors and their public keys, ascending."""
-    order = sorted(neighbors)
-    keys = [list(neighbors[other].sealing + neighbors[other].masking) for other in order]
-    return {"neighbours": order, "keys": torch.tensor(keys, dtype=torch.uint8)}
-
-
-def _members(masking: Masking, clients: Sequence[int]) -> dict[str, object]:
-    """Return all clients of a sum, ascending, if they are not all neighbors of each other; otherwise nothing."""
-    return {} if masking.degree is None else {"clients": [client + 1 for client in clients]}
-
-
-def _texts(sealed: Mapping[int, bytes]) -> dict[str, object]:
-    """Return the senders of encrypted shares, ascending, with the shares."""
-    order = sorted(sealed)
-    return {
-        "senders": order,
-        "sealed": torch.tensor([list(sealed[other]) for other in order], dtype=torch.uint8).view(-1, SEALED_BYTES),
-    }
-
-
-def _row(values: Mapping[str, object], weight: float | None = None) -> State:
-    """Return lists of clients and tensors with a leading axis of 1."""
-    tensors = {
-        name: value[None] if isinstance(value, torch.Tensor) else torch.tensor([value], dtype=torch.int64)
-        for name, value in values.items()
-    }
-    return tensors if weight is None else tensors | {"weight": torch.tensor([weight], dtype=torch.float64)}
-
-
-def _shares(clients: Sequence[int], rows: torch.Tensor) -> dict[int, bytes]:
-    """Return one share by client."""
-    return {client: row.tobytes() for client, row in zip(clients, rows[0].numpy(), strict=True)}
+def _shares(numbers: Iterable[int], rows: torch.Tensor) -> dict[int, bytes]:
+    """Return one row of bytes by the number of each client."""
+    return {number: row.tobytes() for number, row in zip(numbers, rows.numpy(), strict=True)}

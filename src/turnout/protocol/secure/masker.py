@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from turnout.base.aggregation import ExtraPhases
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
+from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import threshold_of
 from turnout.protocol.secure.client import SecureClient
 from turnout.protocol.secure.evidence import EVIDENCE_BYTES
 from turnout.protocol.secure.masked_vectors import CODES
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, ProtocolError, Request
+from turnout.protocol.tensors import as_tensors
 
 log = logging.getLogger("turnout.client")
 
@@ -51,8 +54,7 @@ class VectorMasker:
         secret = SecureClient(client + 1, 1, self._masking.bits)
         keys = secret.advertise()
         self._version, self._round = version, (secret, encoded, memory)
-        both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
-        return {"keys": both[None]}
+        return {"keys": _tensor([keys.sealing + keys.masking], 2 * KEY_BYTES)[0]}
 
     def answer(self, phase: str, version: int, inputs: State, memory: State) -> tuple[State, State] | None:
         """Answer a later phase of the same round; None if that is impossible."""
@@ -73,12 +75,8 @@ class VectorMasker:
             return None
 
     def drop_out(self, reason: str) -> None:
-        """Drop out of the round."""
+        """Drop out of the round, and delete its secrets and its vector."""
         log.warning("this client drops out of a secure sum", extra={"version": self._version, "reason": reason})
-        self.forget()
-
-    def forget(self) -> None:
-        """Delete the secrets and the vector of the round."""
         self._round = None
 
     def _share(self, secret: SecureClient, encoded: Callable[[float], np.ndarray], inputs: State) -> State:
@@ -90,7 +88,7 @@ class VectorMasker:
         secret.threshold = threshold_of(self._masking.threshold, len(order))
         sealed = secret.share(keys)
         self._codes = encoded(weight)
-        return {"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)}
+        return {"sealed": _tensor([sealed[other] for other in order], SEALED_BYTES)}
 
     def _check(self, neighbors: list[int], weight: torch.Tensor | None) -> float:
         """Validate the neighbors and the weight from the server, and return the weight.
@@ -99,12 +97,12 @@ class VectorMasker:
             ProtocolError: if the number of neighbors or the weight violates the settings of the run.
         """
         masking, k = self._masking, len(neighbors)
-        most, least = masking.even_degree, masking.min_clients - 1
-        if k < (least if most is None else min(least, most)) or (most is not None and k > most):
+        most = math.inf if masking.even_degree is None else masking.even_degree
+        least = min(masking.min_clients - 1, most)
+        if not least <= k <= most:
+            others = "all others" if masking.even_degree is None else f"{most} at most"
             raise ProtocolError(
-                f"the server gives this client {k} neighbors; by the run's settings it has "
-                f"{'all others' if most is None else f'{most} at most'}, and at least "
-                f"{least if most is None else min(least, most)}"
+                f"the server gives this client {k} neighbors; by the run's settings it has {others}, and at least {least}"
             )
         value = math.nan if weight is None or weight.numel() != 1 else float(weight)
         low, high = masking.weights or (0.0, math.inf)
@@ -114,34 +112,25 @@ class VectorMasker:
 
     def _mask(self, secret: SecureClient, inputs: State) -> State:
         """Mask the vector."""
-        values = self._codes
         senders = _clients(inputs, "senders")
         sealed = _rows(inputs, "sealed", senders, SEALED_BYTES)
         self._check_members(secret.number, senders, inputs, "forms")
-        kind = CODES[values.dtype.itemsize]
-        masked = torch.frombuffer(bytearray(secret.mask(values, sealed).tobytes()), dtype=kind)
+        values = secret.mask(self._codes, sealed)
+        masked = torch.frombuffer(bytearray(values.tobytes()), dtype=CODES[values.dtype.itemsize])
         if secret.refused:
             log.warning("the shares of some clients cannot be read", extra={"clients": [c - 1 for c in secret.refused]})
         refused = torch.tensor([[sender in secret.refused for sender in senders]], dtype=torch.uint8)
-        evidence = torch.zeros((1, len(senders), EVIDENCE_BYTES), dtype=torch.uint8)
-        for row, sender in zip(evidence[0], senders, strict=True):
-            if sender in secret.refused:
-                row[:] = torch.frombuffer(bytearray(secret.evidence(sender)), dtype=torch.uint8)
-        return {"masked": masked[None], "refused": refused, "evidence": evidence}
+        evidence = [secret.evidence(c) if c in secret.refused else bytes(EVIDENCE_BYTES) for c in senders]
+        return {"masked": masked[None], "refused": refused, "evidence": _tensor(evidence, EVIDENCE_BYTES)}
 
     def _open(self, secret: SecureClient, inputs: State) -> State:
         """Return the requested shares, in the order of the request."""
         there, gone = _clients(inputs, "there"), _clients(inputs, "gone")
         self._check_members(secret.number, there, inputs, "opens")
         opening = secret.open(Request(frozenset(there), frozenset(gone)))
-        shares_of = {
-            "self_masks": [opening.self_masks[c] for c in there],
-            "masking_keys": [opening.masking_keys[c] for c in gone],
-        }
-        size = {name: (1, len(shares), 33) for name, shares in shares_of.items()}
         return {
-            name: torch.tensor(list(b"".join(shares)), dtype=torch.uint8).view(size[name])
-            for name, shares in shares_of.items()
+            "self_masks": _tensor([opening.self_masks[c] for c in there], shamir.SHARE_BYTES),
+            "masking_keys": _tensor([opening.masking_keys[c] for c in gone], shamir.SHARE_BYTES),
         }
 
     def _check_members(self, number: int, neighbors: list[int], inputs: State, does: str) -> None:
@@ -166,34 +155,34 @@ class Masker(VectorMasker):
     """Mask the updates of a client, one round after another.
 
     Args:
-        masking: options of the sum.
-        summand: function that returns the summand for a weight and an update, see `ExtraPhases.summand`.
-        nulls: whether to send zeros for an update with NaN or infinity, instead of dropping out.
+        phases: the phases of the run, with the options of the sum and the summands of updates.
     """
 
-    def __init__(
-        self, masking: Masking, summand: Callable[[torch.Tensor, Report, None], torch.Tensor], nulls: bool
-    ) -> None:
-        super().__init__(masking)
-        self._summand, self._nulls = summand, nulls
+    def __init__(self, phases: ExtraPhases) -> None:
+        super().__init__(phases.masking)
+        self._phases = phases
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
         """Return the message before the masked update: the keys, and the numbers from which weights are computed."""
-        self.forget()
-        if self._nulls:
+        self._round = None
+        if self._phases.nulls_dropped:
             report = replace(report.nulled()[0], good=None)
         if not report.finite()[0]:
             log.warning("no update is sent, because it holds NaN or infinity")
             return None
         keys = self.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
-        counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
-        numbers = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+        numbers = as_tensors({"num_examples": report.num_examples, "num_steps": report.num_steps})
         return numbers | {f"seen.{name}": value for name, value in report.seen.items()} | keys
 
     def _encoded(self, weight: float, report: Report) -> np.ndarray:
         """Return the codes of an update multiplied by its weight."""
         factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
-        return self._masking.code.encode(self._summand(factors, report, None)[0].cpu().numpy())
+        return self._masking.code.encode(self._phases.summand(factors, report, None)[0].cpu().numpy())
+
+
+def _tensor(rows: Sequence[bytes], size: int) -> torch.Tensor:
+    """Return rows of bytes as uint8 ``[1, n, size]``."""
+    return torch.tensor(list(b"".join(rows)), dtype=torch.uint8).view(1, len(rows), size)
 
 
 def _clients(inputs: State, name: str) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
 from turnout.protocol.secure import curve
 from turnout.protocol.secure.messages import ProtocolError
 
@@ -33,11 +33,8 @@ def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
 
     The counter starts at 0, so that each seed must be used for only one mask.
     """
-    _required()
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    kind = word(bits)
-    stream = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
+    kind, ciphers = word(bits), primitives("ciphers")
+    stream = ciphers.Cipher(ciphers.algorithms.AES(seed), ciphers.modes.CTR(bytes(16))).encryptor()
     drawn = np.frombuffer(bytearray(stream.update(bytes(length * kind.itemsize))), dtype=kind.newbyteorder("<"))
     return reduce(drawn.astype(kind, copy=False), bits)
 
@@ -53,18 +50,12 @@ def secret_words(positions: torch.Tensor, _: int) -> torch.Tensor:
 
 def new_key() -> bytes:
     """Return a new X25519 private key, 32 bytes."""
-    _required()
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    return X25519PrivateKey.generate().private_bytes_raw()
+    return primitives("asymmetric.x25519").X25519PrivateKey.generate().private_bytes_raw()
 
 
 def public(key: bytes) -> bytes:
     """Return the public key of a private key, 32 bytes."""
-    _required()
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    return X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+    return primitives("asymmetric.x25519").X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
 
 
 def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
@@ -79,11 +70,11 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
         ProtocolError: if the public key has another length, or a low order, with which the secret would be known to
             all.
     """
-    _required()
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
+    x25519 = primitives("asymmetric.x25519")
     try:
-        secret = X25519PrivateKey.from_private_bytes(key).exchange(X25519PublicKey.from_public_bytes(other))
+        secret = x25519.X25519PrivateKey.from_private_bytes(key).exchange(
+            x25519.X25519PublicKey.from_public_bytes(other)
+        )
     except ValueError:
         raise ProtocolError("a public key is of low order, or does not have 32 bytes") from None
     return derive(secret, purpose)
@@ -91,10 +82,8 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
 
 def derive(secret: bytes, purpose: bytes) -> bytes:
     """Return 32 bytes for a purpose from the X25519 secret of two clients, by HKDF-SHA256."""
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=None, info=b"turnout secagg " + purpose).derive(secret)
+    info, sha256 = b"turnout secagg " + purpose, primitives("hashes").SHA256()
+    return primitives("kdf.hkdf").HKDF(algorithm=sha256, length=SEED_BYTES, salt=None, info=info).derive(secret)
 
 
 def check_public(*keys: bytes) -> None:
@@ -122,15 +111,10 @@ def pairwise(key: bytes, other: bytes, number: int, other_number: int) -> bytes:
     return agree(key, other, b"mask %d %d" % (low, high))
 
 
-def _required() -> None:
-    """Check that the package cryptography is installed.
+def primitives(module: str) -> Any:
+    """Import a module of cryptographic primitives.
 
     Raises:
-        ConfigurationError: if it is not; the message names the extra.
+        ConfigurationError: if the package cryptography is not installed; the message names the extra.
     """
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(
-            "secure sums need cryptography: pip install '.[secure]' in a clone of turnout"
-        ) from None
+    return imported(f"cryptography.hazmat.primitives.{module}", "a secure sum", ".[secure]", "cryptography")

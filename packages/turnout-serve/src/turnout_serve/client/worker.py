@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from turnout.base.client_step import client_step
-from turnout.base.phases import ClientSide
 from turnout.core.numerics import default_settings
 from turnout.core.types import Report, State, Task
 from turnout.population.behavior import BoundAttack
+from turnout.protocol.secure.masker import Masker
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
 from turnout_serve.client.computer import Computer
@@ -59,7 +59,7 @@ class Worker:
         )
         self.model, self.takes_part, self.sends = computer.model, self._requirement.is_met, self._repeats.sends
         extra = self._algorithm.aggregation.extra
-        self._phases: ClientSide | None = None if extra is None else extra.client_side()
+        self._phases = None if extra is None else Masker(extra)
 
     def first_memory(self) -> State:
         """Return the memory of the client before its first task."""
@@ -122,7 +122,7 @@ class Worker:
         return changed if changed is report or coding is None else coding.again(changed, task)
 
 
-def phase_message(side: ClientSide, task: Assignment, memory: State) -> tuple[bytes, State] | None:
+def phase_message(side: Masker, task: Assignment, memory: State) -> tuple[bytes, State] | None:
     """Do the task of an extra phase: return the body and the memory; None where the client drops out."""
     try:
         inputs = {name: value[0] for name, value in task.tensors().items()}

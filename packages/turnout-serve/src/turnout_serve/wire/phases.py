@@ -1,9 +1,9 @@
-"""Decode the messages of the extra phases of an aggregation (see `turnout.base.phases`)."""
+"""Decode the messages of the extra phases of an aggregation (see `turnout.base.aggregation.ExtraPhases`)."""
 
 from __future__ import annotations
 
-from turnout.base.phases import Form, Shapes
 from turnout.core.types import State
+from turnout.protocol.secure.masked_vectors import Form, Shapes
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import NAMES, Manifest, Spec, decode
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from turnout.base.phases import ServerSide
 from turnout.core.types import Report, State
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.secure.masked_sum import MaskedSum
 from turnout.protocol.streaming import of_groups
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.run.stored_messages import StoredMessages
@@ -92,13 +92,12 @@ class ExtraPhases:
         self._bar(culprits)
         return report
 
-    def _side(self, group: int) -> ServerSide:
+    def _side(self, group: int) -> MaskedSum:
         """Return the server's part of the protocol in the present round, or in a group."""
         server, attendance = self._coordinator.server, self._coordinator.attendances.of[group]
         assert self._extra is not None
-        return self._extra.server_side(
-            server.algorithm.weighting, server.state, server.federation, attendance, self._messages
-        )
+        masking, weighting = self._extra.masking, server.algorithm.weighting
+        return MaskedSum(masking, weighting, server.state, server.federation, attendance, self._messages)
 
     def _bar(self, culprits: Mapping[int, str]) -> None:
         """Exclude clients that broke the protocol from all later sums."""

@@ -81,7 +81,7 @@ class RunSetting:
             return self.answer_format(task)
         extra = self.algorithm.aggregation.extra
         if extra is not None and task.phase in extra.names:
-            return PhaseFormat(extra.form(task.phase, input_shapes(task), len(self.initial)))
+            return PhaseFormat(form_of(task.phase, extra.masking.bits, input_shapes(task), len(self.initial)))
         return self.reports[task.phase]
 
     @cached_property
