@@ -127,7 +127,7 @@ def test_columns_equal_hand_counts(data):
     for prefix, kind, training, test in (
         ("", "seen", data.train, data.client_test), ("unseen_", "unseen", data.unseen_train, data.unseen_test),
     ):  # fmt: skip
-        requirement = opt_in._requirement(kind)
+        requirement = opt_in.groups[kind].bound
         assert requirement is not None
         assert requirement.test is not None
         assert requirement.solo_accuracy is not None
@@ -260,7 +260,7 @@ def test_restart_does_not_repeat_training_of_own_models(data, tmp_path, monkeypa
     monkeypatch.setattr(ClientGroup, "scores_after", None)
     running.restore(again, tmp_path)
     for kind in ("seen", "unseen"):
-        one, other = (simulation.opt_in._requirement(kind) for simulation in (first, again))
+        one, other = (simulation.opt_in.groups[kind].bound for simulation in (first, again))
         assert one is not None
         assert other is not None
         assert (one.train == other.train).all()

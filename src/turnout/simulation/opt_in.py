@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from turnout.base import OfRequirement
 from turnout.base.tuning import tuning_rule
@@ -20,7 +20,7 @@ from turnout.population.availability import BoundAvailability
 from turnout.population.behavior.opting import Pool
 from turnout.population.requirement import BoundRequirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores, client_group
-from turnout.simulation.client_requirements import Requirements
+from turnout.simulation.client_requirements import RequiringGroup
 from turnout.simulation.metrics import Judge, trying
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.workspace import Workspace
@@ -35,6 +35,10 @@ class OptIn:
         models: the present models.
         judge: evaluates the present models.
         behavior: the attack of dishonest clients, who opt in whatever the model is; None without such clients.
+
+    Attributes:
+        groups: the clients that train (``"seen"``) and those that never do (``"unseen"``), with their requirements; empty if
+            requirements are not used.
     """
 
     def __init__(
@@ -48,16 +52,18 @@ class OptIn:
         data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
         self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
         self._workspace, self._models, self._judge = workspace, models, judge
-        # Clients that never train have no personal part.
-        kinds = ("seen",) if algorithm.personal else ("seen", "unseen")
-        self._group = cache(lambda kind: client_group(kind, data, workspace) if kind in kinds else None)
         self._seed = experiment.seed
         self._present = Task(workspace.objective.initial, 0, self._seed)
-        self._requirements: Requirements | None = None
         self._pool: Pool | None = None
+        self.groups: dict[str, RequiringGroup] = {}
         if _needs_requirements(experiment):
             requirement = (population.requirement or WarmUp()).of_clients(data.client_names)
-            self._requirements = Requirements(requirement, algorithm.local, self._group, self._present, workspace)
+            rule = requirement.solo(algorithm.local)
+            # Clients that never train have no personal part.
+            for kind in ("seen",) if algorithm.personal else ("seen", "unseen"):
+                if (group := client_group(kind, data, workspace)) is not None:
+                    unseen = kind == "unseen"
+                    self.groups[kind] = RequiringGroup(group, unseen, requirement, rule, self._present, workspace)
         if population.opting is not None:
             if population.opting.split == "test" and data.client_test is None:
                 raise ConfigurationError(
@@ -69,10 +75,7 @@ class OptIn:
     @property
     def requirement(self) -> BoundRequirement | None:
         """The requirement of the clients that train; None if it is not used."""
-        return self._requirement("seen")
-
-    def _requirement(self, kind: str) -> BoundRequirement | None:
-        return None if self._requirements is None else self._requirements.of(kind)
+        return self.groups["seen"].bound if self.groups else None
 
     def pool(self, version: int) -> np.ndarray | None:
         """Return the clients that opt in at the present model, whose version this is, bool ``[N]``; None is all."""
@@ -90,9 +93,8 @@ class OptIn:
 
     def _content(self) -> np.ndarray:
         """Return the clients whose requirement the present model meets, bool ``[N]``, by one pass over all examples."""
-        requirement, group, opting = self.requirement, self._group("seen"), self._opting
+        group, requirement, opting = self.groups["seen"].group, self.requirement, self._opting
         assert requirement is not None
-        assert group is not None
         assert opting is not None
         if opting.split == "train":
             return content(self._present_scores(group, "train"), requirement, "train")
@@ -104,10 +106,9 @@ class OptIn:
     def figures(self, version: int) -> dict[str, float]:
         """Return the columns of `AppealMetrics` at the present model, if the experiment has them."""
         row: dict[str, float] = {}
-        for kind, prefix in (("seen", ""), ("unseen", "unseen_")) if self._appeal is not None else ():
-            group, requirement = self._group(kind), self._requirement(kind)
-            if group is not None and requirement is not None:
-                row |= self._figures(group, requirement, version, prefix)
+        for it in self.groups.values() if self._appeal is not None else ():
+            if it.bound is not None:
+                row |= self._figures(it.group, it.bound, version, "unseen_" if it.unseen else "")
         return row
 
     def _figures(
@@ -130,13 +131,9 @@ class OptIn:
             ConfigurationError: if that fails, or if requirements do not fit the clients.
             DataError: if a table of requirements is missing or damaged.
         """
-        if (requirements := self._requirements) is None:
-            return
-        for kind in ("seen", "unseen"):
-            if (group := self._group(kind)) is None:
-                continue
-            with trying(f"the data of {'unseen ' if kind == 'unseen' else ''}clients"):
-                one, requirement = group.one(), requirements.of_one(kind)
+        for it in self.groups.values():
+            with trying(f"the data of {'unseen ' if it.unseen else ''}clients"):
+                one, requirement = it.group.one(), it.of_one()
                 if requirement is not None and self._appeal is not None:
                     self._figures(one, requirement, 0)
                 elif requirement is not None:
@@ -154,16 +151,20 @@ class OptIn:
 
     def state(self) -> State:
         """Return the state, as tensors by name."""
-        state = {} if self._requirements is None else self._requirements.state()
+        solo = {kind: it.solo or {} for kind, it in self.groups.items()}
+        state = {f"{kind}.{k}": torch.from_numpy(v) for kind, scores in solo.items() for k, v in scores.items()}
         return state if self._pool is None else state | {f"pool.{k}": v for k, v in self._pool.state().items()}
 
     def restore(self, state: State) -> None:
         """Restore what `state` returned."""
-        pool = {name.removeprefix("pool."): value for name, value in state.items() if name.startswith("pool.")}
-        if self._requirements is not None:
-            self._requirements.restore({k: v for k, v in state.items() if not k.startswith("pool.")})
+
+        def part(kind: str) -> State:
+            return {name.removeprefix(f"{kind}."): v for name, v in state.items() if name.startswith(f"{kind}.")}
+
+        for kind, it in self.groups.items():
+            self.groups[kind] = replace(it, solo={name: v.numpy() for name, v in part(kind).items()} or None)
         if self._pool is not None:
-            self._pool.restore(pool)
+            self._pool.restore(part("pool"))
 
 
 def _needs_requirements(experiment: Configuration) -> bool:
