@@ -85,7 +85,7 @@ def test_run_of_dropped_updates_only_stops_with_the_reason(turnout: Turnout) -> 
 
 
 def test_isolated_invalid_or_empty_steps_do_not_stop_a_run() -> None:
-    from turnout.simulation.divergence import check_updates
+    from turnout.simulation.stall import check_updates
 
     lost = 0
     for version, (sent, dropped) in enumerate([(2, 2), (0, 0), (2, 2), (2, 2), (2, 2), (2, 1), (3, 3)], start=1):

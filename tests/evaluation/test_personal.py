@@ -13,7 +13,7 @@ from turnout.data.shards import Shards
 from turnout.pieces.personalization import Personal
 from turnout.population.availability import Bernoulli
 from turnout.simulation import Simulation
-from turnout.simulation.newcomers import Newcomers
+from turnout.simulation.client_groups import Newcomers
 
 from ..tiny import classification
 

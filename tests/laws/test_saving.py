@@ -11,7 +11,7 @@ from turnout import ConfigurationError, Population, delay
 from turnout.population.availability import Trace
 from turnout.population.speed import Speed
 from turnout.protocol.pace import Buffered
-from turnout.simulation import Simulation, divergence, running
+from turnout.simulation import Simulation, running, stall
 
 from .recipes import COVERING, DATA, SOME, N, assert_same_bits, experiment
 
@@ -51,7 +51,7 @@ def simulation_of(name, pace):
 @pytest.mark.parametrize("name", dict.fromkeys([*COVERING, *SOME]))
 def test_every_step_of_every_recipe_is_saved_and_resumed_from(name, tmp_path, monkeypatch):
     """What a recipe keeps and what a pace keeps are saved by themselves: a pace for each recipe, and of some recipes both."""
-    monkeypatch.setattr(divergence, "MOST_STEPS_LOST", 100)
+    monkeypatch.setattr(stall, "MOST_STEPS_LOST", 100)
     paces, tried = sorted(PACES, reverse=zlib.crc32(name.encode()) % 2 == 1), 0
     for pace in paces:
         if (tried == 0 or name in SOME) and (whole := simulation_of(name, pace)) is not None:

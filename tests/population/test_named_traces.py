@@ -292,4 +292,5 @@ def test_private_runs_whose_participants_are_secret_end() -> None:
 
     history = to.History()
     history.record(round=1, participants=None, num_participants=None)
-    check_participation(history, Trace(((0, 50, 60),)))
+    population = to.Population(availability=Trace(((0, 50, 60),)))
+    check_participation(history, to.Experiment(federation(), to.models.Logistic(), population=population))

@@ -1,6 +1,6 @@
 """Tests of the bytes between a simulated server and its clients."""
 
-from turnout.simulation.traffic import Traffic
+from turnout.simulation.messages import Traffic
 from turnout.simulation.work_times import Effort
 
 

@@ -20,7 +20,7 @@ from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.rows import staleness
 from turnout.simulation.dispatch import SimulatedClients
-from turnout.simulation.message_sizes import MessageSizes
+from turnout.simulation.messages import MessageSizes
 from turnout.simulation.virtual_time import VirtualTime
 from turnout.simulation.work_times import Effort, WorkTimes, round_seconds
 

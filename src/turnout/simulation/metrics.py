@@ -25,7 +25,7 @@ from turnout.evaluation.metrics import METRICS, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
 from turnout.record.tables import build
-from turnout.simulation.newcomers import Newcomers
+from turnout.simulation.client_groups import Newcomers
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.workspace import Workspace
 

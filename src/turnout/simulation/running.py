@@ -18,7 +18,6 @@ from turnout.core.checks import CheckpointError, TurnoutError
 from turnout.core.types import State
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
-from turnout.protocol.secure.masking import Masking
 from turnout.protocol.tensors import as_arrays, as_tensors
 from turnout.record import checkpoint, contents, lock, stopped
 from turnout.record.describe import differences, without_neutral
@@ -75,7 +74,9 @@ def rounds_left(
         due = version % checkpoint_every == 0 if checkpoint_every else time.monotonic() - saved > 60.0
         if collectives.anyone(signal.is_set()):
             save()
-            raise Interrupted(_stopped(version, rounds, folder))
+            go_on = f", all saved. Go on with: turnout run --resume {folder}"
+            how = go_on if folder is not None else "; without a folder nothing was saved"
+            raise Interrupted(f"stopped after round {version} of {rounds}{how}")
         if collectives.anyone(over):
             break
         if due and version < rounds:
@@ -83,33 +84,12 @@ def rounds_left(
             saved = time.monotonic()
     simulation.finish()
     save(finished=True)
-    _check_clients(simulation)
+    check_participation(simulation.history, simulation.experiment)
     if simulation.state.version < rounds:
-        _record_early_end(simulation, folder, spent)
-
-
-def _check_clients(simulation: Simulation) -> None:
-    """Warn if too few clients took part; see `check_participation`."""
-    experiment = simulation.experiment
-    masking: Masking | None = getattr(experiment.algorithm.aggregation, "masking", None)
-    least = None if masking is None else masking.min_clients
-    check_participation(simulation.history, experiment.population.availability, least)
-
-
-def _record_early_end(simulation: Simulation, folder: Path | None, spent: str | None) -> None:
-    """Save how a run ended early, and warn if the privacy budget is spent."""
-    if spent is not None:
-        warnings.warn(spent, RuntimeWarning, stacklevel=3)
-    if folder is not None and collectives.rank() == 0:
-        stopped.save(folder, simulation.state.version, simulation.history.stopped_by)
-
-
-def _stopped(version: int, rounds: int, folder: Path | None) -> str:
-    """Return the message of a stopped run: the round, and how to resume it."""
-    where = f"stopped after round {version} of {rounds}"
-    if folder is None:
-        return f"{where}; without a folder nothing was saved"
-    return f"{where}, all saved. Go on with: turnout run --resume {folder}"
+        if spent is not None:
+            warnings.warn(spent, RuntimeWarning, stacklevel=2)
+        if folder is not None and collectives.rank() == 0:
+            stopped.save(folder, simulation.state.version, simulation.history.stopped_by)
 
 
 def _watch(folder: Path | None, callbacks: Callbacks, signal: signals.Flag) -> Callable[[str, int, int], None]:

@@ -19,15 +19,15 @@ from turnout.record.query import History
 from turnout.record.rows import Recorder
 from turnout.simulation.builder import check_simulable, federation_of, population_of, scheduler_of
 from turnout.simulation.dispatch import SimulatedClients, Steps
-from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import driver_of
 from turnout.simulation.lockstep import together
-from turnout.simulation.message_sizes import MessageSizes
+from turnout.simulation.messages import MessageSizes
 from turnout.simulation.metrics import Judge, client_weights
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.plan_ahead import PlanAhead
 from turnout.simulation.present_models import PresentModels
 from turnout.simulation.sharding import check_agreement
+from turnout.simulation.stall import check_updates
 from turnout.simulation.workspace import workspace_of
 
 

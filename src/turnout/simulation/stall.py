@@ -1,10 +1,11 @@
-"""Detect runs that wait for clients in vain."""
+"""Detect runs that wait for clients in vain, or whose updates are all dropped."""
 
 from __future__ import annotations
 
-from turnout.core.checks import ConfigurationError, counted
-from turnout.population.availability.base import Availability
+from turnout.configuration import Configuration
+from turnout.core.checks import ConfigurationError, Diverged, counted
 from turnout.protocol.pace import BoundPace
+from turnout.protocol.secure.masking import Masking
 from turnout.record.query import History
 
 PATIENCE = 10_000
@@ -63,27 +64,59 @@ class Stall:
             )
 
 
-def check_participation(history: History, availability: Availability, min_clients: int | None = None) -> None:
+def check_participation(history: History, experiment: Configuration) -> None:
     """Check that a finished run trained at all.
 
     Args:
         history: tables of the run.
-        availability: availability of its clients.
-        min_clients: smallest number of clients in a secure sum; None without one.
+        experiment: its configuration.
 
     Raises:
         ConfigurationError: if no client took part in any round, so that the model is the initial one.
     """
     rounds = history.column("num_participants")[1]  # private runs may not publish it
     if len(rounds) and not rounds.any():
-        name = type(availability).__name__
-        if min_clients is not None:
+        name = type(experiment.population.availability).__name__
+        masking: Masking | None = getattr(experiment.algorithm.aggregation, "masking", None)
+        if masking is not None:
             raise ConfigurationError(
                 f"0 of {counted(history.last_round, 'secure sum')} opened, there were too few clients, so the model is the "
-                f"initial one: write a smaller min_clients than {min_clients}, more clients, or another availability than "
-                f"{name}"
+                f"initial one: write a smaller min_clients than {masking.min_clients}, more clients, or another "
+                f"availability than {name}"
             )
         raise ConfigurationError(
             f"no client took part in any of {counted(history.last_round, 'round')}, so the model is the initial one: write "
             f"more rounds, or another availability than {name} (`turnout data show NAME --availability` plots it)"
         )
+
+
+MOST_STEPS_LOST = 5
+"""The number of consecutive server steps without a usable update after which a run ends. Fewer can be chance, with a small
+cohort of broken clients."""
+
+
+def check_updates(lost: int, sent: int, dropped: int, version: int) -> int:
+    """Count consecutive server steps all of whose updates were dropped.
+
+    Args:
+        lost: the number of such steps before this one.
+        sent: the number of updates of this step; steps without updates are not counted.
+        dropped: the number of updates that were dropped.
+        version: the number of the step.
+
+    Returns:
+        The number of such steps, including this one.
+
+    Raises:
+        Diverged: if it reaches `MOST_STEPS_LOST`.
+    """
+    if not sent:
+        return lost
+    lost = lost + 1 if dropped >= sent else 0
+    if lost >= MOST_STEPS_LOST:
+        raise Diverged(
+            f"all updates of the last {counted(lost, 'step')} with any, up to round {version}, were dropped, because they or "
+            f"their sum hold NaN or infinity ({counted(dropped, 'update')} in that round): local training diverges. Write "
+            "a smaller step size, such as Sgd(lr=0.01)"
+        )
+    return lost

@@ -22,8 +22,8 @@ from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, Se
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.tasks import TaskLog
 from turnout.simulation.clock import Clock
+from turnout.simulation.messages import Traffic
 from turnout.simulation.stall import Stall
-from turnout.simulation.traffic import Traffic
 from turnout.simulation.work_times import WorkTimes
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)
