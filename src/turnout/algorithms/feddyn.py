@@ -7,7 +7,7 @@ from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.feddyn import FedDyn
 from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.local.dynamic import DynamicRegularizer
+from turnout.pieces.local.prox import DynamicRegularizer
 from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants
 

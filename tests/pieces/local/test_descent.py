@@ -22,8 +22,7 @@ def descent(counts, parts=1, known=False):
         mask=mask,
         counts=np.repeat(counts[:, :, None], parts, axis=2),
         keys=torch.zeros(6, parts, 2, dtype=torch.int64),
-        first_loss=torch.ones(2) if known else None,
-        first_gradient=torch.ones(2, 3) if known else None,
+        first=(torch.ones(2), torch.ones(2, 3)) if known else None,
     )
 
 

@@ -19,7 +19,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.lanes import Lanes
 from turnout.core.types import Federation, Report, State, Task
 from turnout.engine.cohort import Clients, Start
-from turnout.pieces.local.closure import outcome
+from turnout.pieces.local.cohort_steps import outcome
 from turnout.record.describe import describe
 from turnout_flower.arrays import Arrays
 from turnout_flower.options import LOSSES

@@ -6,7 +6,6 @@ from turnout.pieces.local.adam import AdamW as AdamW
 from turnout.pieces.local.aggregation_steps import AggregationSteps as AggregationSteps
 from turnout.pieces.local.alternating import Alternating as Alternating
 from turnout.pieces.local.contrastive import Contrastive as Contrastive
-from turnout.pieces.local.dynamic import DynamicRegularizer as DynamicRegularizer
 from turnout.pieces.local.measurements import AppealGap as AppealGap
 from turnout.pieces.local.measurements import GradientNorm as GradientNorm
 from turnout.pieces.local.measurements import Inexactness as Inexactness
@@ -17,16 +16,17 @@ from turnout.pieces.local.meta import Meta as Meta
 from turnout.pieces.local.noise import GradientNoise as GradientNoise
 from turnout.pieces.local.pair_steps import MixtureSteps as MixtureSteps
 from turnout.pieces.local.pair_steps import MoreauSteps as MoreauSteps
-from turnout.pieces.local.periodic_scaffold import PeriodicScaffold as PeriodicScaffold
+from turnout.pieces.local.prox import DynamicRegularizer as DynamicRegularizer
 from turnout.pieces.local.prox import Prox as Prox
+from turnout.pieces.local.scaffold import PeriodicScaffold as PeriodicScaffold
 from turnout.pieces.local.scaffold import Scaffold as Scaffold
 from turnout.pieces.local.sgd import Sgd as Sgd
 from turnout.pieces.local.solver import Solver as Solver
 from turnout.pieces.local.tail_penalty import TailPenalty as TailPenalty
-from turnout.pieces.local.time_budget import TimeBudget as TimeBudget
 from turnout.pieces.local.tracking import GradientTracking as GradientTracking
 from turnout.pieces.local.update import Update as Update
 from turnout.pieces.local.work import ShareOfWork as ShareOfWork
+from turnout.pieces.local.work import TimeBudget as TimeBudget
 from turnout.pieces.local.work import UniformWork as UniformWork
 from turnout.pieces.local.work import Work as Work
 

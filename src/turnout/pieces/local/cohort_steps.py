@@ -16,10 +16,9 @@ from turnout.core.schedule import Schedule
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
-from turnout.pieces.local.closure import outcome, split_tensors
 from turnout.pieces.local.descent import Descent, StepState
 from turnout.pieces.local.direction import Direction
-from turnout.pieces.local.local_step import LocalStep
+from turnout.pieces.local.local_step import LocalStep, split_tensors
 from turnout.pieces.local.minibatches import Plan
 from turnout.pieces.local.update import Update
 
@@ -84,8 +83,10 @@ class CohortSteps:
             masked: whether minibatches of other clients have padding, so that a mask makes no further shape.
         """
         objective, num_steps = clients.objective, planned.num_steps // self.per_step
-        rounded = partial(objective.lane_sizes.rounded, products=self._products(planned, objective))
-        lanes, parts = self._lanes(num_steps, objective, self._products(planned, objective))
+        # The approximate number of multiplications in a step of a client.
+        products = planned.examples.shape[2] * self.per_step * objective.layout.num_params
+        rounded = partial(objective.lane_sizes.rounded, products=products)
+        lanes, parts = _lanes(num_steps, objective, products)
         begun = [
             tuple(correction.begin(task, memory, clients, lanes.part(part)) for correction in corrections)
             for part in parts
@@ -116,21 +117,49 @@ class CohortSteps:
             seen={"loss": lanes.back(loss)},
         )
 
-    def _products(self, planned: Plan, objective: Objective) -> int:
-        """Return the approximate number of multiplications in a step of a client."""
-        return planned.examples.shape[2] * self.per_step * objective.layout.num_params
 
-    def _lanes(self, num_steps: np.ndarray, objective: Objective, products: int) -> tuple[Lanes, list[slice]]:
-        """Return the lanes of a cohort and the part of each thread, with idle lanes for few shapes of steps.
+def _lanes(num_steps: np.ndarray, objective: Objective, products: int) -> tuple[Lanes, list[slice]]:
+    """Return the lanes of a cohort and the part of each thread, with idle lanes for few shapes of steps.
 
-        Args:
-            num_steps: number of steps of each client, int64 ``[B]``.
-            objective: model and loss.
-            products: number of multiplications in a step of a client.
-        """
-        lanes, alone = Lanes.by_steps(num_steps), objective.engine == "one_by_one"
-        parts = objective.threads.parts(lanes.num_steps, products, single=alone)
-        if alone:
-            return lanes, parts
-        sizes = objective.lane_sizes
-        return lanes.padded(parts, [sizes.of_part(p.stop - p.start, len(num_steps), products) for p in parts])
+    Args:
+        num_steps: number of steps of each client, int64 ``[B]``.
+        objective: model and loss.
+        products: number of multiplications in a step of a client.
+    """
+    lanes, alone = Lanes.by_steps(num_steps), objective.engine == "one_by_one"
+    parts = objective.threads.parts(lanes.num_steps, products, single=alone)
+    if alone:
+        return lanes, parts
+    sizes = objective.lane_sizes
+    return lanes.padded(parts, [sizes.of_part(p.stop - p.start, len(num_steps), products) for p in parts])
+
+
+def outcome(
+    begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor], whole: torch.Tensor
+) -> tuple[State, State, torch.Tensor]:
+    """Return the changes and the new memory of all corrections, by name, and the updates that are reported, ``[B, P]``.
+
+    Rows of all parts are concatenated.
+
+    Args:
+        begun: corrections of each part.
+        deltas: updates of each part, ``[b, P]``.
+        whole: updates of all parts, ``[B, P]``; returned without a copy if no correction replaces them.
+    """
+    ended = [[one.outcome(delta) for one in corrections] for corrections, delta in zip(begun, deltas, strict=True)]
+    changed, remembered = (
+        _joined([getattr(left, name) for part in ended for left in part]) for name in ("changes", "remembered")
+    )
+    sent = [[left.sent for left in part if left.sent is not None] for part in ended]
+    if any(sent):
+        whole = torch.cat([part[-1] if part else delta for part, delta in zip(sent, deltas, strict=True)])
+    return changed, remembered, whole
+
+
+def _joined(parts: Sequence[State]) -> State:
+    """Concatenate the rows of all parts, by name."""
+    rows: dict[str, list[torch.Tensor]] = {}
+    for part in parts:
+        for name, value in part.items():
+            rows.setdefault(name, []).append(value)
+    return {name: torch.cat(values) for name, values in rows.items()}

@@ -35,8 +35,7 @@ class Descent:
             weights.
         counts: number of examples of each minibatch without padding, int64 ``[B, S, parts]``, on the host.
         keys: 64 random bits for each minibatch, int64 ``[S, parts, B]``.
-        first_loss: loss of the first step, ``[B]``, if it is known in advance; else None.
-        first_gradient: gradient of the first step, ``[B, P]``, if it is known in advance; else None.
+        first: loss ``[B]`` and gradient ``[B, P]`` of the first step, if they are known in advance; else None.
         weighted: whether the mask holds weights of examples.
         rounded: function that returns the number of lanes to compute for a number of lanes that train; None computes
             no others.
@@ -49,8 +48,7 @@ class Descent:
     mask: torch.Tensor | None
     counts: np.ndarray
     keys: torch.Tensor
-    first_loss: torch.Tensor | None
-    first_gradient: torch.Tensor | None
+    first: tuple[torch.Tensor, torch.Tensor] | None
     weighted: bool = False
     rounded: Callable[[int], int] | None = None
 
@@ -92,8 +90,7 @@ class Descent:
             mask=None if mask is None else mask.unflatten(0, numbers),
             counts=planned.counts[order].reshape(len(order), *numbers),
             keys=keys.unflatten(0, numbers),
-            first_loss=None if first is None else first[0][rows],
-            first_gradient=None if first is None else first[1][rows],
+            first=None if first is None else (first[0][rows], first[1][rows]),
             weighted=clients.shards.weights is not None,
             rounded=rounded,
         )
@@ -117,8 +114,9 @@ class Descent:
             moments = {name: value[rows_at_work] for name, value in state.moments.items()}
             here = LaneTensors(params[:lanes], start[:lanes], state.total[rows_at_work], x, y)
             first = None
-            if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
-                first, begin = (self.lr[0, sizes], self.first_loss[rows_at_work], self.first_gradient[rows_at_work]), 1
+            if begin == 0 and self.first is not None:
+                loss, gradient = self.first
+                first, begin = (self.lr[0, sizes], loss[rows_at_work], gradient[rows_at_work]), 1
             for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
                 now = slice(low, high), slice(None), rows_at_work
                 padded = self.weighted or width is None

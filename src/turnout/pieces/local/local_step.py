@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 
@@ -13,10 +15,54 @@ from turnout.data.transforms import Transform
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
-from turnout.pieces.local.closure import split_tensors
 from turnout.pieces.local.descent import LaneTensors, Part, StepInputs, Stretch
 from turnout.pieces.local.direction import Direction, shares, steepest
 from turnout.pieces.local.update import Update, descend
+
+
+@dataclass(frozen=True)
+class StaticCorrections:
+    """Corrections without their tensors. They are equal in all rounds, so that a step is traced once for all of them.
+
+    Attributes:
+        corrections: the corrections, with None in place of every tensor.
+        names: names of the fields that held a tensor, for each correction.
+    """
+
+    corrections: tuple[Correction, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Correction, ...]:
+        """Return the corrections with the given tensors, in the order of `split_tensors`."""
+        rest = iter(tensors)
+        return tuple(
+            replace(cast("Any", correction), **{name: next(rest) for name in names}) if names else correction
+            for correction, names in zip(self.corrections, self.names, strict=True)
+        )
+
+
+def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrections, list[torch.Tensor]] | None:
+    """Return corrections without their tensors, and the tensors; None if other values may change between steps.
+
+    Other values cannot change if a correction is a frozen dataclass of tensors and hashable values (see `Correction`).
+    """
+    bare, names, held = [], [], []
+    for correction in corrections:
+        options = getattr(correction, "__dataclass_params__", None)
+        if options is None or not options.frozen or not hasattr(correction, "__dict__"):
+            return None
+        tensors = {name: value for name, value in vars(correction).items() if isinstance(value, torch.Tensor)}
+        if tensors and hasattr(correction, "__post_init__"):  # it would run on None in place of the tensors
+            return None
+        bare.append(replace(cast("Any", correction), **dict.fromkeys(tensors)) if tensors else correction)
+        names.append(tuple(tensors))
+        held += tensors.values()
+    static = StaticCorrections(tuple(bare), tuple(names))
+    try:
+        hash(static)
+    except TypeError:
+        return None
+    return static, held
 
 
 @dataclass(frozen=True, eq=False)

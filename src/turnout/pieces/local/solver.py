@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from turnout.base import Correction, CountsSteps, Local, LossTerm, MemoryShapes, Traits
-from turnout.core.checks import ConfigurationError, positive, refuse
+from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
-from turnout.core.schedule import LARGEST, StepSize
+from turnout.core.schedule import StepSize
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
 from turnout.pieces.local.direction import Direction, steepest
 from turnout.pieces.local.minibatches import Plan, Sampling, batches_per_pass, plan
-from turnout.pieces.local.update import Update
+from turnout.pieces.local.update import MaxNorm, Update
 from turnout.pieces.local.work import Amount, Work, check_work
 
 
@@ -66,23 +66,16 @@ class Solver(Local, CountsSteps):
     sampling: Sampling = "pass"
     drop_last: bool | None = None
     accumulate: Amount = 1
-    max_norm: float | None = None
+    max_norm: MaxNorm | None = None
     keep_state: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_norm is not None:
-            positive("max_norm", self.max_norm)
-            if self.max_norm > LARGEST:
-                raise refuse("max_norm", given=self.max_norm, needed=f"a number <= {LARGEST:.4g}, as float32 holds")
         if (self.steps is None) == (self.epochs is None):
             raise ConfigurationError(
                 f"steps and epochs: got steps={self.steps} and epochs={self.epochs}, needed one of them, and None for the "
                 f"other: write {type(self).__name__}(steps=None, epochs=1) for one pass over the client's data"
             )
-        if self.epochs is None:
-            check_work("steps", self.steps)
-        else:
-            check_work("epochs", self.epochs)
+        check_work("steps" if self.epochs is None else "epochs", self._work)
 
     @property
     @abstractmethod

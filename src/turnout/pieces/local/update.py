@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import torch
 
-from turnout.core.checks import not_negative, refuse
+from turnout.core.checks import not_negative, positive, refuse
 from turnout.core.schedule import LARGEST
 from turnout.core.types import State
 
@@ -86,12 +88,15 @@ def _without(gradient: torch.Tensor, columns: slice | None) -> torch.Tensor:
 _OFFSET = 1e-6  # as torch.nn.utils.clip_grad_norm_ adds it to norms
 
 
-def _check_weight_decay(name: str, value: float) -> None:
-    """Check that a number is not negative and not too large for float32."""
-    not_negative(name, value)
+def _check(sign: Callable[[str, float], None], name: str, value: float) -> None:
+    """Check the sign of a number, and that it is not too large for float32."""
+    sign(name, value)
     if value > LARGEST:
         raise refuse(name, given=value, needed=f"a number <= {LARGEST:.4g}, as float32 holds")
 
 
-WeightDecay = Annotated[float, _check_weight_decay]
+WeightDecay = Annotated[float, partial(_check, not_negative)]
 """A number >= 0 that float32 holds."""
+
+MaxNorm = Annotated[float, partial(_check, positive)]
+"""A number > 0 that float32 holds."""
