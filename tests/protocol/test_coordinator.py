@@ -120,7 +120,7 @@ def test_preparation_happens_once_before_the_first_round():
     coordinator.scheduler.expired(9.0, 0)
     assert told(coordinator, 9.0) == Drop([0, 1, 3, 4, 5], [0, 1, 3, 4, 5], "late")
     gather = told(coordinator, 9.0)
-    assert gather == Gather("prepare", (2,), (2,), -1)
+    assert gather == Gather("prepare", (2,), (2,), (-1,))
     batch = coordinator.batch(gather)
     reports = report([2], torch.zeros(1, 0, dtype=torch.float64))
     coordinator.gathered(batch, replace(reports, extra={"control": torch.ones(1, P, dtype=torch.float64)}))

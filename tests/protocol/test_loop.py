@@ -58,7 +58,7 @@ def test_actions_are_executed_up_to_one_that_needs_a_model():
         Ask((3,), (5,), 3),
         Drop((2,), (7,), "late"),
         SetTimer(1, 9.0),
-        Gather("measure", (), (), 3),
+        Gather("measure", (), (), ()),
     )
     driver, source = Notes(), Source(ask, Ignore(9, 9, "unknown"), drop, timer, gather, STEP, ask)
     assert carry_out(source, driver, 2.0) == gather

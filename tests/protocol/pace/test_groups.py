@@ -151,7 +151,7 @@ class Federation(RuleBasedStateMachine):
         if not hasattr(self, "pace"):
             return
         at_work = {client for client, *_ in self.open.values()}
-        for group in self.pace.groups.active.values():
+        for group in self.pace.active.values():
             assert group.is_running
             assert at_work & set(group.members)
         busy = self.pace.busy()
@@ -161,8 +161,8 @@ class Federation(RuleBasedStateMachine):
         assert self.idle == set(range(N)) - set(busy)
         assert sorted(self.pace.pending()) == sorted((task, *rest) for task, rest in self.trained.items())
         assert {version for _, version in self.trained.values()} <= self.pace.versions()
-        assert len(self.pace.groups.active) <= (self.options.concurrency or N)
-        assert len(self.pace.groups.buffer) < self.options.buffer_size
+        assert len(self.pace.active) <= (self.options.concurrency or N)
+        assert len(self.pace.buffer) < self.options.buffer_size
         wanting = self.pace._may_begin
         assert not wanting or len(self.idle & self.there) < self.options.group_size or not self.there
 

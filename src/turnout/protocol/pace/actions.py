@@ -101,25 +101,15 @@ class Gather(NamedTuple):
         phase: the phase, which is not ``"train"``.
         tasks: the tasks that were reported, in the order of arrival; may be empty.
         clients: the client of each task.
-        version: the version that the tasks were sent with.
-        group: the group whose phase it is; 0 is the round of all clients.
+        versions: the version that each task was sent with.
+        groups: the group whose phase it is; 0 is the round of all clients.
     """
 
     phase: Phase
     tasks: Sequence[int]
     clients: Sequence[int]
-    version: int
-    group: int = 0
-
-    @property
-    def versions(self) -> Sequence[int]:
-        """The version that each task was sent with."""
-        return (self.version,) * len(self.clients)
-
-    @property
-    def groups(self) -> Sequence[int]:
-        """The group whose phase it is, as a sequence."""
-        return (self.group,)
+    versions: Sequence[int]
+    groups: Sequence[int] = (0,)
 
 
 class Step(NamedTuple):
@@ -188,5 +178,8 @@ _Reported = TypeVar("_Reported", bound=Gather | Step)
 
 def select(action: _Reported, mask: Sequence[bool]) -> _Reported:
     """Return an action with only those tasks for which the mask is true."""
-    names = {"tasks", "clients", "versions"} & set(action._fields)
-    return action._replace(**{name: tuple(compress(getattr(action, name), mask)) for name in names})
+    return action._replace(
+        tasks=tuple(compress(action.tasks, mask)),
+        clients=tuple(compress(action.clients, mask)),
+        versions=tuple(compress(action.versions, mask)),
+    )

@@ -11,8 +11,9 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted, refuse
 from turnout.core.ranges import Count
-from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, Step, Training
+from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Step, Training
 from turnout.protocol.pace.pace import BoundPace, Pace
+from turnout.protocol.pace.tasks import rows
 
 Waits = Literal["never", "if_current", "always"]
 
@@ -145,13 +146,11 @@ class BoundBuffered(BoundPace):
             raise ConfigurationError(f"client {min(waiting)} waits for the next step: choose one that is idle")
         return [self.open.ask(clients, self.version)] if clients else []
 
-    def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
+    def _arrived(self, time: float, client: int, task: int, trained: int) -> list[Action]:
         """Buffer or drop the report, step if the buffer is full, and fill the free place."""
-        if (reason := self.open.why_closed(task, client)) is not None:
-            return [Ignore(task, client, reason)]
-        trained = self.open.end(task)
-        if (rejection := self._rejection(version, trained)) is not None:
-            return [Drop([task], [client], rejection), *self._task_ended([client])]
+        most = self.options.max_staleness
+        if most is not None and self.version - trained > most:
+            return [Drop([task], [client], "stale"), *self._refill([client])]
         self._buffer.append((task, client, trained))
         if self._full():
             released = [*self.waiting, client]
@@ -162,20 +161,9 @@ class BoundBuffered(BoundPace):
             return self._refill() if self.options.reselect else []
         return self._refill([client])
 
-    def _rejection(self, version: int, trained: int) -> Reason | None:
-        """Return the reason to drop a report of `version` for a task of the version `trained`; None if it is used."""
-        if version != trained:
-            return "wrong version"
-        most = self.options.max_staleness
-        return "stale" if most is not None and self.version - trained > most else None
-
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
         """Fill free places."""
         return self._refill(clients)
-
-    def expired(self, time: float, timer: int) -> list[Action]:
-        """Do nothing: there are no timers."""
-        return []
 
     def grow(self, num_clients: int) -> None:
         """Let new clients work beside the others, if all may work at a time."""
@@ -195,19 +183,15 @@ class BoundBuffered(BoundPace):
         """Return the clients that work or wait."""
         return [*self.open.task_of, *self.waiting]
 
-    def versions(self) -> set[int]:
-        """Return the versions of open tasks and buffered reports, and the present version."""
-        return self.open.versions() | {version for _, _, version in self._buffer} | {self.version}
-
     def pending(self) -> list[tuple[int, int, int]]:
         """Return the buffered reports, (task, client, version), in the order of arrival."""
         return list(self._buffer)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as int64 arrays."""
-        buffered = np.array(self._buffer, dtype=np.int64).reshape(-1, 3)
         waiting = np.array(list(self.waiting), dtype=np.int64)
-        return self.open.state() | {"version": np.array(self.version), "buffer": buffered, "waiting": waiting}
+        kept = {"version": np.array(self.version), "buffer": rows(self._buffer, 3), "waiting": waiting}
+        return self.open.state() | kept
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""

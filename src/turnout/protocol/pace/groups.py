@@ -11,10 +11,10 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted
 from turnout.core.ranges import Count, Positive
-from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, SetTimer, Step, Training
-from turnout.protocol.pace.group_table import GroupTable
+from turnout.protocol.pace.actions import Action, Choose, Course, Reason, SetTimer, Step, Training
 from turnout.protocol.pace.pace import Pace
 from turnout.protocol.pace.phases import PhasedPace, Round, dropped
+from turnout.protocol.pace.tasks import rows
 
 _MAX_PHASES = 16
 """The timer of a group's phase has the number ``group * _MAX_PHASES + index of the phase``."""
@@ -89,13 +89,18 @@ class BoundGroups(PhasedPace):
 
     Attributes:
         options: the options.
-        groups: the groups that work or wait for their step.
+        active: working groups, by number.
+        buffer: completed groups that wait for their step, in the order of completion.
     """
 
     def __init__(self, options: BufferedGroups, course: Course) -> None:
         super().__init__(course)
         self.options = options
-        self.groups = GroupTable(self.phases)
+        self.active: dict[int, Round] = {}
+        self.buffer: list[Round] = []
+        self._group_of: dict[int, int] = {}  # group of each client, including clients that dropped out of their group
+        self._started = 0  # number of groups so far
+        self._newly_idle: list[int] = []
 
     def start(self, time: float) -> list[Action]:
         """Select the clients of the first group."""
@@ -104,11 +109,17 @@ class BoundGroups(PhasedPace):
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Start a group of these clients, or the next phase of a group with its clients that are still available."""
         if group:
-            asked = self.groups.active[group]
+            asked = self.active[group]
             return self._ask(time, asked, clients) if clients else self._dissolve(asked, "unsummed")
         if not clients:
             return []
-        started = self.groups.start(clients, self.version)
+        if taken := self._group_of.keys() & clients:
+            raise ConfigurationError(
+                f"client {min(taken)} is in group {self._group_of[min(taken)]}: choose one that is idle"
+            )
+        self._started += 1
+        self._group_of |= dict.fromkeys(clients, self._started)
+        started = self.active[self._started] = Round(self.version, "train", self._started, list(clients))
         return [*self._ask(time, started, clients), *self._refill()]
 
     def _ask(self, time: float, group: Round, clients: Sequence[int]) -> list[Action]:
@@ -125,25 +136,20 @@ class BoundGroups(PhasedPace):
     @property
     def timers(self) -> set[int]:
         """The timers of the phases of working groups."""
-        return {self._timer(group) for group in self.groups.active.values() if group.is_running}
+        return {self._timer(group) for group in self.active.values() if group.is_running}
 
     def group_of(self, client: int) -> int:
         """Return the group of a client."""
-        return self.groups.group_of[client]
+        return self._group_of[client]
 
     @property
     def live_groups(self) -> set[int]:
         """The groups that work or wait for their step."""
-        return {group.number for group in self.groups}
+        return {*self.active, *(group.number for group in self.buffer)}
 
-    def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Store or drop the report; `poll` closes the phase of the group after its last report."""
-        if (reason := self.open.why_closed(task, client)) is not None:
-            return [Ignore(task, client, reason)]
-        group = self.groups.active[self.group_of(client)]
-        if version != self.open.end(task):
-            return [Drop([task], [client], "wrong version")]
-        group.reports.append((task, client))
+    def _arrived(self, time: float, client: int, task: int, trained: int) -> list[Action]:
+        """Store the report; `poll` closes the phase of the group after its last report."""
+        self.active[self._group_of[client]].reports.append((task, client))
         return []
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
@@ -152,12 +158,12 @@ class BoundGroups(PhasedPace):
 
     def expired(self, time: float, timer: int) -> list[Action]:
         """Close the phase of a group at its deadline."""
-        group = self.groups.active.get(timer // _MAX_PHASES)
+        group = self.active.get(timer // _MAX_PHASES)
         return [] if group is None or not group.is_running or timer != self._timer(group) else self._close(group)
 
     def idle(self, client: int) -> bool:
         """Return True if a client is in no group."""
-        return client not in self.groups.group_of
+        return client not in self._group_of
 
     def ignores(self, client: int, joins: bool) -> bool:
         """Return True if no group may start (a client joins), or if the client is in no group (it leaves)."""
@@ -165,22 +171,18 @@ class BoundGroups(PhasedPace):
 
     def busy(self) -> list[int]:
         """Return the clients in groups."""
-        return list(self.groups.group_of)
-
-    def versions(self) -> set[int]:
-        """Return the versions of all groups, and the present version."""
-        return {self.version, *(group.version for group in self.groups)}
+        return list(self._group_of)
 
     def pending(self) -> list[tuple[int, int, int]]:
         """Return the reports of training that wait for a step, (task, client, version), group after group."""
         waiting = []
-        for group in (*self.groups.buffer, *self.groups.active.values()):
+        for group in (*self.buffer, *self.active.values()):
             waiting += [(task, client, group.version) for task, client in group.trained or group.reports]
         return waiting
 
     def poll(self) -> list[Action]:
         """Close the phase of one group whose clients have all reported or dropped out."""
-        for group in self.groups.active.values():
+        for group in self.active.values():
             if group.is_running and not any(client in self.open.task_of for client in group.members):
                 return self._close(group)
         return []
@@ -188,14 +190,21 @@ class BoundGroups(PhasedPace):
     def resume(self, time: float) -> list[Action]:
         """Drop the groups that were working, and start new ones."""
         self.open.end_all()
-        ended = list(self.groups.active.values())
+        ended = list(self.active.values())
         for group in ended:
-            self.groups.remove(group)
+            self._remove(group)
+        self.active = {}
         return [*(drop for group in ended for drop in dropped(group.trained, "unsummed")), *self._refill()]
 
+    def _remove(self, group: Round) -> None:
+        """Make all clients of a group idle, including those that dropped out of it before."""
+        for client in group.members:
+            del self._group_of[client]
+        self._newly_idle += group.members
+
     def _dissolve(self, group: Round, reason: Reason) -> list[Action]:
-        """Drop the reports of a group; its clients become idle."""
-        self.groups.remove(group)
+        """Drop the reports of a working group."""
+        self._remove(self.active.pop(group.number))
         return [*dropped(group.trained, reason), *self._refill()]
 
     def _finish(self, round: Round) -> list[Action]:
@@ -205,20 +214,21 @@ class BoundGroups(PhasedPace):
             return self._dissolve(round, "unsummed")
         if most is not None and self.version - round.version > most:
             return self._dissolve(round, "stale")
-        self.groups.complete(round)
-        used = list(self.groups.buffer)
-        if len(used) < self.options.buffer_size:
+        self.buffer.append(self.active.pop(round.number))
+        if len(self.buffer) < self.options.buffer_size:
             return self._refill()
+        used, self.buffer = self.buffer, []
         rows = [(task, client, group.version) for group in used for task, client in group.trained]
         step = Step(self.version, *zip(*rows, strict=True), groups=tuple(group.number for group in used))
         self.version += 1
         for group in used:
-            self.groups.remove(group)
+            self._remove(group)
         return [step, *self._refill()]
 
     def newly_idle(self) -> list[int]:
         """Return, once, the clients that left a group."""
-        return self.groups.newly_idle()
+        idle, self._newly_idle = self._newly_idle, []
+        return idle
 
     def _refill(self) -> list[Action]:
         """Select the clients of another group, if one may start."""
@@ -227,15 +237,41 @@ class BoundGroups(PhasedPace):
     @property
     def _may_begin(self) -> bool:
         """True if another group may start."""
-        return self.options.concurrency is None or len(self.groups.active) < self.options.concurrency
+        return self.options.concurrency is None or len(self.active) < self.options.concurrency
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as int64 arrays."""
-        counts = {"version": np.array([self.version, self.groups.started])}
-        return counts | self.open.state() | self.groups.state()
+        groups = [*self.active.values(), *self.buffer]
+        facts = [
+            (g.number, g.version, self.phases.index(g.phase), g.is_running, g.number in self.active) for g in groups
+        ]
+        reports = [
+            (group.number, kind, task, client)
+            for group in groups
+            for kind, pairs in enumerate((group.reports, group.trained))
+            for task, client in pairs
+        ]
+        return self.open.state() | {
+            "version": np.array([self.version, self._started]),
+            "groups": rows(facts, 5),
+            "members": rows([(group.number, client) for group in groups for client in group.members], 2),
+            "reports": rows(reports, 4),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
-        self.version, started = state["version"].tolist()
         self.open.restore(state)
-        self.groups.restore(state, started)
+        self.version, self._started = state["version"].tolist()
+        self.active, self.buffer, self._group_of = {}, [], {}
+        groups = dict[int, Round]()
+        for number, version, phase, is_running, is_active in state["groups"].tolist():
+            group = groups[number] = Round(version, self.phases[phase], number, is_running=bool(is_running))
+            if is_active:
+                self.active[number] = group
+            else:
+                self.buffer.append(group)
+        for number, client in state["members"].tolist():
+            groups[number].members.append(client)
+            self._group_of[client] = number
+        for number, kind, task, client in state["reports"].tolist():
+            (groups[number].reports, groups[number].trained)[kind].append((task, client))

@@ -78,9 +78,17 @@ class BoundPace(ABC):
             ConfigurationError: if a client is not idle, if there are too many clients, or if no `Choose` is pending.
         """
 
-    @abstractmethod
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
         """Handle the report of a task, trained from `version`."""
+        if (reason := self.open.why_closed(task, client)) is not None:
+            return [Ignore(task, client, reason)]
+        if version != self.open.end(task):
+            return [Drop([task], [client], "wrong version"), *self._task_ended([client])]
+        return self._arrived(time, client, task, version)
+
+    @abstractmethod
+    def _arrived(self, time: float, client: int, task: int, trained: int) -> list[Action]:
+        """Handle the report of a task that has just ended, trained from the version that it was sent with."""
 
     def died(self, time: float, client: int, task: int) -> list[Action]:
         """Handle a client that gave up a task; it is still available."""
@@ -99,9 +107,9 @@ class BoundPace(ABC):
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
         """Handle clients that became available; `clients` are preferred, and empty if the driver does not know them."""
 
-    @abstractmethod
     def expired(self, time: float, timer: int) -> list[Action]:
         """Handle a timer that expired."""
+        return []
 
     def poll(self) -> list[Action]:
         """Return further actions after all actions of the last event have been carried out."""
@@ -138,21 +146,21 @@ class BoundPace(ABC):
         """The clients whose reports the next step requires."""
         return ()
 
-    @abstractmethod
     def idle(self, client: int) -> bool:
-        """Return True if the pace allows a new task for a client."""
+        """Return True if the pace allows a new task for a client; by default, if it has none."""
+        return client not in self.open.task_of
 
     @abstractmethod
     def ignores(self, client: int, joins: bool) -> bool:
         """Return True if `joined` (`left`, if not `joins`) with this client would change nothing now."""
 
-    @abstractmethod
     def busy(self) -> list[int]:
-        """Return the clients that are not idle."""
+        """Return the clients that are not idle; by default, those with a task."""
+        return list(self.open.task_of)
 
-    @abstractmethod
     def versions(self) -> set[int]:
         """Return the versions of open tasks and pending reports, and the present version."""
+        return self.open.versions() | {version for _, _, version in self.pending()} | {self.version}
 
     @abstractmethod
     def pending(self) -> list[tuple[int, int, int]]:

@@ -27,7 +27,7 @@ class Round:
     version: int
     phase: Phase
     number: int = 0
-    members: tuple[int, ...] = ()
+    members: list[int] = field(default_factory=list)
     reports: list[tuple[int, int]] = field(default_factory=list)
     trained: list[tuple[int, int]] = field(default_factory=list)
     is_running: bool = True
@@ -72,7 +72,8 @@ class PhasedPace(BoundPace):
             round.trained = arrived
             return [*late, *(self._ask_next(round, completed) if self.extra and arrived else self._finish(round))]
         reported = tuple(task for task, _ in arrived)
-        gathered = Gather(round.phase, reported, completed, self._asks_with(round), round.number)
+        versions = (self._asks_with(round),) * len(arrived)
+        gathered = Gather(round.phase, reported, completed, versions, (round.number,))
         lost = self._leave_out(round, set(completed)) if round.phase == self._sends_in else []
         last = round.phase == self.phases[-1]
         return [*late, *lost, gathered, *(self._finish(round) if last else self._ask_next(round, completed))]

@@ -12,9 +12,10 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.ranges import NotNegative, Positive
-from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, SetTimer, Step, Training
+from turnout.protocol.pace.actions import Action, Choose, Course, SetTimer, Step, Training
 from turnout.protocol.pace.pace import Pace
 from turnout.protocol.pace.phases import PhasedPace, Round, dropped
+from turnout.protocol.pace.tasks import rows
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,8 @@ class BoundRounds(PhasedPace):
         """The timer of the present phase."""
         return {self._closed}
 
-    def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Store or drop the report; close the phase if enough clients have reported, or none is working any more."""
-        if (reason := self.open.why_closed(task, client)) is not None:
-            return [Ignore(task, client, reason)]
-        if version != self.open.end(task):
-            return [Drop([task], [client], "wrong version"), *self._close_if_done()]
+    def _arrived(self, time: float, client: int, task: int, trained: int) -> list[Action]:
+        """Store the report; close the phase if enough clients have reported, or none is working any more."""
         self._round.reports.append((task, client))
         return self._close_if_done() or self._open_window(time)
 
@@ -151,17 +148,9 @@ class BoundRounds(PhasedPace):
         if self.client_versions is not None:
             self.client_versions += [self.version] * (num_clients - len(self.client_versions))
 
-    def idle(self, client: int) -> bool:
-        """Return True if a client has no task."""
-        return client not in self.open.task_of
-
     def ignores(self, client: int, joins: bool) -> bool:
         """Return True if a round is running (a client joins), or if the client has no task (it leaves)."""
         return self.running if joins else self.idle(client)
-
-    def busy(self) -> list[int]:
-        """Return the clients with a task."""
-        return list(self.open.task_of)
 
     def versions(self) -> set[int]:
         """Return the present version and the versions that clients train from."""
@@ -177,9 +166,9 @@ class BoundRounds(PhasedPace):
         phase = self.phases.index(self._round.phase)
         facts = np.array([self.version, self.running, self._needed, phase, self._closed])
         kept = {} if self.client_versions is None else {"kept": np.array(self.client_versions, dtype=np.int64)}
-        trained = {"trained": _rows(self._round.trained)} if self.extra else {}
+        trained = {"trained": rows(self._round.trained, 2)} if self.extra else {}
         began = {} if self.options.quorum is None else {"started": np.array([self._started]).view(np.int64)}
-        return self.open.state() | kept | trained | began | {"round": facts, "reports": _rows(self._round.reports)}
+        return self.open.state() | kept | trained | began | {"round": facts, "reports": rows(self._round.reports, 2)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
@@ -189,7 +178,7 @@ class BoundRounds(PhasedPace):
             [(task, client) for task, client in state[name].tolist()] if name in state else []
             for name in ("reports", "trained")
         )
-        self._round = Round(self.version, self.phases[phase], 0, (), reports, trained, bool(running))
+        self._round = Round(self.version, self.phases[phase], 0, [], reports, trained, bool(running))
         self.client_versions = None if self.client_versions is None else state["kept"].tolist()
         if "started" in state:
             self._started = float(state["started"].view(np.float64)[0])
@@ -226,7 +215,10 @@ class BoundRounds(PhasedPace):
     def _finish(self, round: Round) -> list[Action]:
         """Take the step with the clients that trained, and start the next round."""
         tasks, clients = tuple(task for task, _ in round.trained), tuple(client for _, client in round.trained)
-        step = Step(self.version, tasks, clients, self._trained_from(clients))
+        versions = (self.version,) * len(clients)
+        if self.client_versions is not None:
+            versions = tuple(self.client_versions[client] for client in clients)
+        step = Step(self.version, tasks, clients, versions)
         self.version += 1
         if self.client_versions is not None:
             for client in clients:
@@ -235,19 +227,8 @@ class BoundRounds(PhasedPace):
         self._round = Round(self.version, phase, is_running=False)
         return [step, self._choose()]
 
-    def _trained_from(self, clients: Sequence[int]) -> tuple[int, ...]:
-        """Return the version that each client trained from."""
-        if self.client_versions is None:
-            return (self.version,) * len(clients)
-        return tuple(self.client_versions[client] for client in clients)
-
     def _task_ended(self, clients: Sequence[int]) -> list[Action]:
         return self._close_if_done()
 
     def _clients_left(self, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         return self._close_if_done() if working else []
-
-
-def _rows(reports: list[tuple[int, int]]) -> np.ndarray:
-    """Return reports, (task, client), as int64 ``[n, 2]``."""
-    return np.array(reports, dtype=np.int64).reshape(-1, 2)

@@ -90,8 +90,8 @@ class OpenTasks:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as int64 arrays."""
-        rows = [(task, client, version) for task, (client, version) in self._open.items()]
-        return {"asked": np.array(self.next_task), "open": np.array(rows, dtype=np.int64).reshape(-1, 3)}
+        tasks = [(task, client, version) for task, (client, version) in self._open.items()]
+        return {"asked": np.array(self.next_task), "open": rows(tasks, 3)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
@@ -99,3 +99,8 @@ class OpenTasks:
         self._open = {task: (client, version) for task, client, version in state["open"].tolist()}
         self.task_of = {client: task for task, (client, _) in self._open.items()}
         self._num_open = Counter(version for _, version in self._open.values())
+
+
+def rows(records: Sequence[tuple[int, ...]], width: int) -> np.ndarray:
+    """Return records of integers as int64 ``[n, width]``."""
+    return np.array(records, dtype=np.int64).reshape(-1, width)

@@ -102,13 +102,11 @@ class SecureClient:
         points = sorted(neighbors)
         masks = shamir.share(self._self_mask, self.threshold, points)
         keys = shamir.share(self._masking, self.threshold, points)
-        return {
-            other: sealed(
-                self._sealing, neighbors[other].sealing, self.number, other,
-                masks[other], keys[other], secrets.token_bytes(12),
-            )
-            for other in points
-        }  # fmt: skip
+        texts = {}
+        for other, theirs in sorted(neighbors.items()):
+            nonce = secrets.token_bytes(12)
+            texts[other] = sealed(self._sealing, theirs.sealing, self.number, other, masks[other], keys[other], nonce)
+        return texts
 
     def mask(self, values: np.ndarray, sealed: Mapping[int, bytes]) -> np.ndarray:
         """Return the values plus the self mask and a pairwise mask for each neighbor whose shares can be read.
