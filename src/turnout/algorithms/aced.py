@@ -5,13 +5,9 @@ Use it with ``Experiment(pace=Buffered(1, starts_with_all=True))``.
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
 from turnout.pieces.aggregation import Aced
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByClients
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece, Selection
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
+from turnout.base import Selection
 from turnout.pieces.selection.one_place import OnePlace
 
 

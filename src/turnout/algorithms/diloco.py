@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import AdamW, Solver
-from turnout.pieces.selection.fixed_size import Size
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Schedule, Size, Solver, compose
+from turnout.pieces.local import AdamW
 from turnout.pieces.server_optimizer.momentum import ServerNesterov
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 

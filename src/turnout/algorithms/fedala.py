@@ -6,12 +6,9 @@ Reference: Zhang et al., "FedALA: adaptive local aggregation for personalized fe
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import AggregationSteps, Sgd, Solver
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
+from turnout.pieces.local import AggregationSteps
 from turnout.pieces.personalization.pair_models import AggregatedModel
-from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Sgd, Solver
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
 from turnout.pieces.personalization.partial import Personal
-from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.weighting import DivideByParticipants
 
 

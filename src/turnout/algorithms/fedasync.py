@@ -5,13 +5,10 @@ Use it with ``Experiment(pace=Buffered(buffer_size=1))``.
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
-from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.core.checks import positive, refuse
 from turnout.pieces.aggregation import WeightedModels
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants
 from turnout.pieces.weighting.staleness import Discount
 

@@ -7,11 +7,7 @@ So do the algorithms with which its paper compares it: `average_participating`, 
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
 from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.pieces.weighting.participation import Average
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants, Echo
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.pieces.aggregation import FedexLora
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

@@ -6,12 +6,9 @@ Reference: Xu et al., "FedFa: a fully asynchronous training paradigm for federat
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
-from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.pieces.aggregation.models import RecentModels
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece, Selection
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
+from turnout.base import Selection
 from turnout.core.checks import known_name
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Sgd, Solver, StartGradient
+from turnout.pieces.local import StartGradient
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm, WithReplacement
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum, SignOfAlignment
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from turnout.algorithms.fedalt import fedalt
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Solver
-from turnout.pieces.selection.fixed_size import TEN, Size
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Size, Solver
 
 
 @ALGORITHMS.register

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.pieces.aggregation import FlexLora
 from turnout.pieces.guard.truncated_rank import of_ranks
-from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.selection.fixed_size import Size
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

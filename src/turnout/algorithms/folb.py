@@ -7,12 +7,9 @@ with which the paper compares it.
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
+from turnout.pieces.local import Inexactness, StartGradient
 from turnout.pieces.selection import TwoCohorts
-from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.weighting import Alignment, ByExamples, DivideByAbsoluteSum, DivideBySecondCohort
 
 

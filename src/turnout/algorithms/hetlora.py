@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import HetLora
 from turnout.pieces.guard.truncated_rank import PrunedRank, of_ranks
-from turnout.pieces.local import Sgd, Solver, TailPenalty
-from turnout.pieces.selection.fixed_size import Size
+from turnout.pieces.local import TailPenalty
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.local import Sgd, Solver
+from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.pieces.personalization.partial import Personal
-from turnout.pieces.selection.fixed_size import Size
 
 
 @ALGORITHMS.register

@@ -6,11 +6,8 @@ client alone), and so is whether clients leave when these are not met (`Populati
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import AppealGap, Sgd, Solver
-from turnout.pieces.selection.fixed_size import TEN, Size
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
+from turnout.pieces.local import AppealGap
 from turnout.pieces.weighting import Appeal, DivideBySumPlus
 from turnout.pieces.weighting.appeal import Q
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import AppealGap, Sgd, ShareOfWork, Solver
-from turnout.pieces.selection.fixed_size import TEN, Size
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
+from turnout.pieces.local import AppealGap, ShareOfWork
 from turnout.pieces.weighting import DivideBySum, MultiplicativeWeights
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Meta, Sgd
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, compose
+from turnout.pieces.local import Meta
 from turnout.pieces.local.meta import Hessian
-from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -6,13 +6,10 @@ i. Pieces in `also` act before the control variates, which are means of the grad
 
 from __future__ import annotations
 
-from turnout.algorithms.compose import compose
-from turnout.base import ALGORITHMS, Algorithm, Piece
-from turnout.core.schedule import Schedule
-from turnout.pieces.local import Scaffold, Sgd, Solver
+from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
+from turnout.pieces.local import Scaffold
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal
-from turnout.pieces.selection.fixed_size import TEN, Size
 from turnout.pieces.weighting import DivideByParticipants
 
 

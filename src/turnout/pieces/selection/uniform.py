@@ -111,10 +111,10 @@ class WithReplacement(Selection, name="with_replacement"):
 
 
 @dataclass(frozen=True)
-class TwoCohorts(WithReplacement, name="two_cohorts"):
+class TwoCohorts(Selection, name="two_cohorts"):
     """Select two independent cohorts with replacement: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
 
-    S_1 is drawn as by `WithReplacement`, and S_2 in the same way. Use it with `DivideBySecondCohort`.
+    Draws are uniform over the available clients. Use it with `DivideBySecondCohort`.
 
     Args:
         cohort_size: number of draws for each of the two cohorts (K), >= 1.
@@ -130,7 +130,14 @@ class TwoCohorts(WithReplacement, name="two_cohorts"):
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
+    repeats = True
     measurements = (StartGradient(),)
+
+    cohort_size: Size = 10
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws of S_1, ascending, int64 ``[K]``."""
+        return with_replacement(candidates, size_of(self.cohort_size, candidates.num_clients), "selection")
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_2, ascending, int64 ``[K]``."""
