@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from turnout import ConfigurationError
+from turnout.engine import validate
 from turnout.engine.loss import cross_entropy
 from turnout.engine.objective import Objective
 from turnout.models import CharLstm
@@ -334,7 +335,7 @@ class OwnGenerator(nn.Linear):
 def test_trial_minibatch_detects_unsupported_models(module, loss, message):
     objective = Objective(module, loss)
     with pytest.raises(ConfigurationError, match=message):
-        objective.check(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
+        validate.check(objective.network, objective.loss, torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
 
 
 class Inspected(nn.Linear):
@@ -346,13 +347,13 @@ class Inspected(nn.Linear):
 
 
 def test_model_may_store_what_it_never_reads_again():
-    Objective(Inspected(6, 3)).check(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
+    objective = Objective(Inspected(6, 3))
+    validate.check(objective.network, objective.loss, torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
 
 
 def test_supported_model_passes_the_trial():
-    Objective(nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(2, 4), nn.Dropout(0.2), nn.Linear(4, 3))).check(
-        torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
-    )
+    objective = Objective(nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(2, 4), nn.Dropout(0.2), nn.Linear(4, 3)))
+    validate.check(objective.network, objective.loss, torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
 
 
 def test_memory_of_a_lane_includes_parameters_and_activations():

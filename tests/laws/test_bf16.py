@@ -10,6 +10,7 @@ from torch import nn
 from turnout import Experiment, Sgd, fedavg, fedbn, models, perfedavg
 from turnout.core.checks import ConfigurationError
 from turnout.data import Iid, digits
+from turnout.engine import validate
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile.backends import usable
 from turnout.engine.objective import Objective
@@ -152,4 +153,4 @@ def test_a_model_that_fails_in_bfloat16_is_refused_with_its_reason():
     with pytest.raises(
         ConfigurationError, match="precision='bf16': the model failed in bfloat16 on cpu with: no kernel"
     ):
-        objective.check(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))
+        validate.check(objective.network, objective.loss, torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))

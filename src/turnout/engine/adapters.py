@@ -60,26 +60,28 @@ def _scaling(layer: nn.Module) -> float:
     return float(scaling)
 
 
-def add_offsets(module: nn.Module, adapters: tuple[Adapter, ...], dtype: torch.dtype) -> None:
+def add_offsets(
+    module: nn.Module, adapters: tuple[Adapter, ...], dtype: torch.dtype, device: torch.device | None = None
+) -> list[torch.Tensor]:
     """Add a buffer R ``[m, n]`` of zeros to each adapted layer, which then returns ``(W + R) x + s B A x``.
+
+    Returns:
+        The buffers.
 
     Raises:
         ConfigurationError: if the factors are in the model itself, and not in the layer that they adapt.
     """
-    for adapter in adapters:
+    offsets = [torch.zeros(adapter.outputs, adapter.inputs, dtype=dtype, device=device) for adapter in adapters]
+    for adapter, offset in zip(adapters, offsets, strict=True):
         if not adapter.layer:
             raise ConfigurationError(
                 "the model holds lora_A and lora_B itself, so that it is unknown which layer they adapt: put them into a "
                 "module that returns W x + s B A x"
             )
         layer: Any = module.get_submodule(adapter.layer)
-        layer.register_buffer(BASE_OFFSET, torch.zeros(adapter.outputs, adapter.inputs, dtype=dtype))
+        layer.register_buffer(BASE_OFFSET, offset)
         layer.register_forward_hook(_with_offset)
-
-
-def offsets_of(module: nn.Module, adapters: tuple[Adapter, ...]) -> tuple[torch.Tensor, ...]:
-    """Return the buffers that `add_offsets` registered."""
-    return tuple(module.get_submodule(adapter.layer).get_buffer(BASE_OFFSET) for adapter in adapters)
+    return offsets
 
 
 def split_offset(offset: torch.Tensor, adapters: tuple[Adapter, ...]) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
-from turnout.engine.adapters import adapters_of, add_offsets, offsets_of, split_offset
+from turnout.engine.adapters import adapters_of, add_offsets, split_offset
 from turnout.engine.batch_norm import Statistics, with_own_batch_norm
 from turnout.engine.choice import Precision
 from turnout.engine.copies import ThreadCopies
@@ -80,17 +80,15 @@ class Network:
         self.initial = self.layout.flatten(self.module)
         self._hold_parameters_once()
         self.adapters = adapters_of(self.module, self.layout)
-        if offsets:
-            add_offsets(self.module, self.adapters, self.initial.dtype)
-            self.module.to(device)
-        self._offsets = offsets_of(self.module, self.adapters) if offsets else ()
+        dtype = self.initial.dtype
+        self._offsets = add_offsets(self.module, self.adapters, dtype, device) if offsets else []
         frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
         self.constants = frozen | {
             n: b for n, b in self.module.named_buffers() if n not in (*self._key_names, *self._mask_names)
         }
         self.draws = bool(self._key_names)
-        if precision == "bf16" and self.initial.dtype != torch.float32:
-            kind = str(self.initial.dtype).removeprefix("torch.")
+        if precision == "bf16" and dtype != torch.float32:
+            kind = str(dtype).removeprefix("torch.")
             raise ConfigurationError(
                 f"precision='bf16' needs float32 parameters to sum updates in, and those of {type(module).__name__} are "
                 f"{kind}: write model.float() and float32 inputs, or leave precision out"

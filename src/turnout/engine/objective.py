@@ -1,12 +1,11 @@
-"""Compute the loss and its gradient at the parameter vectors of many clients."""
+"""Evaluate a model, its loss and their gradient at flat parameter vectors."""
 
 from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
 from copy import copy
 from functools import partial
 from types import FunctionType
@@ -18,15 +17,16 @@ from torch import nn
 from turnout.core.checks import ConfigurationError
 from turnout.engine import validate
 from turnout.engine.batch_norm import Statistics
-from turnout.engine.choice import Choice, Engine, Precision, chosen
+from turnout.engine.choice import Choice, Engine, Precision, chosen, expected
 from turnout.engine.compile.backends import forced
 from turnout.engine.compile.compiled import Compiled, shared
 from turnout.engine.compile.transforms import batched, grad_and_value
-from turnout.engine.forward import Forward
 from turnout.engine.loss import Loss, cross_entropy
 from turnout.engine.network import Network
 from turnout.engine.padding import LaneSizes
+from turnout.engine.reading import metric_of, score
 from turnout.engine.term import Minibatch, Term, mean_loss
+from turnout.engine.threads import ClientThreads
 
 LOG = logging.getLogger(__name__)
 
@@ -37,16 +37,32 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 _MOST_COMPILED = 64  # compiled functions; a run has one for each kind of step, so usually a few
 
 
-class Objective(Forward):
-    """Compute losses and gradients of B clients at B parameter vectors.
-
-    Arguments and attributes are those of `Forward`, and:
+class Objective:
+    """Compute losses, scores and gradients of examples, at one parameter vector or at those of B clients.
 
     Args:
+        module: the user's model; it is copied and never changed.
+        loss: function that returns one loss for each example.
+        engine: ``"vectorized"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
+        device: device of the computation; None is the CPU.
+        personal: names of the parameters that stay with their client.
         weighted: whether masks hold weights of examples, > 0, in place of ones.
+        offsets: whether offsets may be added to the frozen weights below adapters (see `Network.rebase`).
+        precision: precision of local steps, ``"full"`` or ``"bf16"`` (see `Network`); evaluations are always in full
+            precision.
+        statistics: running statistics of BatchNorm, ``"own"`` or ``"average"`` (see `Network`).
 
     Attributes:
+        network: the model as a function of its parameters.
+        layout: layout of the parameters in the vector.
+        initial: parameters of the module, ``[P]``.
+        threads: threads that compute clients.
+        choice: the engine in use, and the reason.
+        examples_per_call: number of examples in a forward pass of an evaluation.
         lane_sizes: numbers of clients that take local steps together.
+
+    Raises:
+        ConfigurationError: if the model has layers that cannot be trained here (BatchNorm, unkeyed randomness).
     """
 
     def __init__(
@@ -62,12 +78,33 @@ class Objective(Forward):
         statistics: Statistics = "own",
     ) -> None:
         forced()  # reports an unknown setting before any work is done
-        super().__init__(module, loss, engine, device, personal, offsets, precision, statistics)
+        self.device, self.loss = device or torch.device("cpu"), loss
+        self.choice = expected(module, engine, self.device)
+        self.network = Network(module, self.device, personal, offsets, precision, statistics)
+        self.use(self.choice)
+        self.layout, self.initial = self.network.layout, self.network.initial
+        self.threads = ClientThreads(None if self.device.type == "cpu" else 1)
+        self.examples_per_call = 500  # large enough for matrix products, small enough for a processor's cache
+        self._images_last = self.device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in module.modules())
         self.weighted = weighted
         one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))
         self._all = (batched(one, in_dims=(0, 0, 0, None, 0)), batched(one, in_dims=(0, 0, 0, 0, 0)))
         self._compiled: dict[Hashable, Compiled] = {}
         self.lane_sizes = LaneSizes.of(self.device)
+
+    @property
+    def engine(self) -> str:
+        """``"vectorized"`` or ``"one_by_one"``."""
+        return self.choice.engine
+
+    def metric(self, targets: torch.Tensor) -> str:
+        """Return the name of the metric for predictions of these targets (see `turnout.engine.reading.metric_of`)."""
+        return metric_of(targets, self.loss)
+
+    def use(self, choice: Choice) -> None:
+        """Switch to an engine."""
+        self.choice = choice
+        self.network.alone = choice.engine == "one_by_one"
 
     def choose(self, x: torch.Tensor) -> Choice:
         """Choose the faster engine by the multiplications of a minibatch ``[b, ...]``, unless the choice is settled."""
@@ -75,28 +112,66 @@ class Objective(Forward):
             self.use(chosen(self.choice, validate.products(self.network, x)))
         return self.choice
 
-    def fall_back(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Try a minibatch of two clients, and switch to ``"one_by_one"`` if `torch.func.vmap` cannot batch the model.
+    @torch.no_grad()
+    def evaluate(
+        self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return loss and score (`turnout.engine.reading.score`) of each example at one vector, float64 ``[n]``."""
+        losses, scores = zip(*self.threads.map(lambda batch: self._scores_of_one(params, *batch), batches), strict=True)
+        return torch.cat(losses), torch.cat(scores)
+
+    @torch.no_grad()
+    def judged(
+        self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the results of `evaluate`, and the outputs and targets of all examples.
 
         Raises:
-            ConfigurationError: if it cannot be batched although ``engine="vectorized"``.
-
-        Warns:
-            RuntimeWarning: if it cannot be batched, with the reason.
+            ConfigurationError: if the model does not return a single tensor.
         """
-        if self.engine != "vectorized":
-            return
-        # The second client repeats one example, so that shapes that depend on values differ between the two.
-        xs, ys = (torch.stack([value, value[:1].expand_as(value)]) for value in (x, y))
-        params = self.initial.expand(2, -1).contiguous()
-        try:
-            self.gradient(params, xs, ys, None, torch.arange(2, device=self.device), replay=False)
-        except RuntimeError as error:  # due to batching: for a single client, the model has passed its check
-            why = f"torch.func.vmap cannot batch the model over clients: {str(error).strip().partition(chr(10))[0]}"
-            if self.choice == Choice("vectorized", "as asked for"):
-                raise ConfigurationError(f"engine='vectorized': {why}: write engine='one_by_one'") from error
-            self.use(Choice("one_by_one", why))
-            warnings.warn(f"clients are computed one by one, because {why}", RuntimeWarning, stacklevel=2)
+
+        def of_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            x, y = batch
+            outputs = self._outputs(params, x)
+            if not isinstance(outputs, torch.Tensor):
+                raise ConfigurationError(
+                    f"metrics: the model returns a {type(outputs).__name__}, but metrics need one tensor: remove metrics"
+                )
+            return *self._scores(outputs, y), outputs, y
+
+        loss, scores, outputs, targets = map(torch.cat, zip(*self.threads.map(of_batch, batches), strict=True))
+        return loss, scores, outputs, targets
+
+    @torch.no_grad()
+    def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return losses and scores of B clients at B vectors, as in `evaluate`: float64 ``[B, b]`` each.
+
+        Args:
+            params: the vectors, ``[B, P]``.
+            x, y: examples of each client, ``[B, b, ...]``.
+        """
+        if self.engine == "vectorized":
+            self.network.mode(training=False)
+            return batched(lambda w, x, y: self._scores(self.network.outputs(w, x), y), (0, 0, 0))(params, x, y)
+        pairs = self.threads.map(lambda i: self._scores_of_one(params[i], x[i], y[i]), range(len(params)))
+        losses, scores = zip(*pairs, strict=True)
+        return torch.stack(losses), torch.stack(scores)
+
+    @torch.no_grad()
+    def _scores_of_one(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return loss and score of each example, ``[b]``; may be called in any thread."""
+        return self._scores(self._outputs(params, x), y)
+
+    def _outputs(self, params: torch.Tensor, x: torch.Tensor) -> Any:
+        """Return the outputs at one vector in evaluation mode; may be called in any thread."""
+        self.network.mode(training=False)
+        return self.network.outputs(params, self._in_order(x))
+
+    def _scores(self, outputs: Any, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return loss and score of each example, ``[b]``."""
+        return self.loss(outputs, y).double(), score(outputs, y, self.loss)
 
     def gradient(
         self,
@@ -241,9 +316,14 @@ class Objective(Forward):
             return vectors
         return vectors + 2 * validate.saved_bytes(self.network, self.loss, x, y)
 
-    def check(self, x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> None:
-        """Try the model on a minibatch before the first round, and raise an error if it fails; see `validate.check`."""
-        validate.check(self.network, self.loss, x, y, num_classes)
+    def _in_order(self, x: torch.Tensor) -> torch.Tensor:
+        """Return images in the channels-last memory format, in which CPU convolutions take half the time."""
+        if not self._images_last or x.dim() != 4:
+            return x
+        _, channels, height, width = x.shape
+        # With explicit strides, because the two formats are ambiguous for a single channel.
+        strides = (channels * height * width, 1, channels * width, channels)
+        return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)
 
 
 def _loss_of_one(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from turnout.engine.features import features
+from turnout.core.checks import ConfigurationError
 from turnout.engine.network import Network
 
 
@@ -27,17 +27,41 @@ class Minibatch(NamedTuple):
     key: torch.Tensor
 
     def features(self, params: torch.Tensor, training: bool = True) -> torch.Tensor:
-        """Return the representations of the examples by a model, ``[b, d]``; see `turnout.engine.features.features`.
+        """Return the representations of the examples by a model, ``[b, d]``: the input of its last trainable layer.
 
         Args:
             params: parameters of the model, ``[P]``.
             training: whether to use training mode; False, without dropout, for models that are constant in the term.
+
+        Raises:
+            ConfigurationError: if there is no layer before that one, or if it is not called exactly once, with one tensor
+                that has a row for each example.
         """
-        self.network.mode(training)
-        examples = None if self.mask is None else self.mask.sign()
-        representations = features(self.network, params, self.x, self.key, examples)
-        self.network.mode(training=True)
-        return representations
+        network, received = self.network, list[Any]()
+        layers = [
+            (name, layer)
+            for name, layer in network.module_of_thread().named_modules()
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+        ]
+        if len(layers) < 2:
+            raise ConfigurationError(
+                f"representations: {type(network.module).__name__} has one layer with trainable parameters, and a "
+                "representation is what the last of them receives: needed one before the last"
+            )
+        name, head = layers[-1]
+        hook = head.register_forward_pre_hook(lambda _, inputs: received.append(inputs))
+        network.mode(training)
+        try:
+            network.outputs(params, self.x, self.key, None if self.mask is None else self.mask.sign())
+        finally:
+            hook.remove()
+            network.mode(training=True)
+        if [len(inputs) for inputs in received] != [1] or len(received[0][0]) != len(self.x):
+            raise ConfigurationError(
+                f"representations: the last layer with trainable parameters, {name!r}, was called {len(received)} times; "
+                "needed once, with one tensor that has a row for each example"
+            )
+        return received[0][0].flatten(start_dim=1)
 
 
 Term = Callable[..., torch.Tensor]

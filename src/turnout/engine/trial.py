@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.data.shards import Shards
+from turnout.engine import validate
+from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import BLOCK
+from turnout.engine.objective import Objective
 
 _LEAST = 4
 
@@ -44,11 +49,35 @@ def try_model(
         rows[0, -len(extreme) :] = extreme
     one = replace(clients, ids=np.zeros(1, dtype=np.int64), rows=np.zeros(1, dtype=np.int64))
     x, y = one.minibatch(rows, torch.zeros(1, dtype=torch.int64, device=shards.x.device))
-    objective.check(x[0], y[0], num_classes)
+    validate.check(objective.network, objective.loss, x[0], y[0], num_classes)
     x, y = x[0, :width], y[0, :width]
     objective.choose(x)
-    objective.fall_back(x, y)
+    _fall_back(objective, x, y)
     return x, y
+
+
+def _fall_back(objective: Objective, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Try a minibatch of two clients, and switch to ``"one_by_one"`` if `torch.func.vmap` cannot batch the model.
+
+    Raises:
+        ConfigurationError: if it cannot be batched although ``engine="vectorized"``.
+
+    Warns:
+        RuntimeWarning: if it cannot be batched, with the reason.
+    """
+    if objective.engine != "vectorized":
+        return
+    # The second client repeats one example, so that shapes that depend on values differ between the two.
+    xs, ys = (torch.stack([value, value[:1].expand_as(value)]) for value in (x, y))
+    params = objective.initial.expand(2, -1).contiguous()
+    try:
+        objective.gradient(params, xs, ys, None, torch.arange(2, device=objective.device), replay=False)
+    except RuntimeError as error:  # due to batching: for a single client, the model has passed its check
+        why = f"torch.func.vmap cannot batch the model over clients: {str(error).strip().partition(chr(10))[0]}"
+        if objective.choice == Choice("vectorized", "as asked for"):
+            raise ConfigurationError(f"engine='vectorized': {why}: write engine='one_by_one'") from error
+        objective.use(Choice("one_by_one", why))
+        warnings.warn(f"clients are computed one by one, because {why}", RuntimeWarning, stacklevel=2)
 
 
 def extremes(shards: Shards) -> torch.Tensor:

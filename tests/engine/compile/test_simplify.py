@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._ops import OpOverload
 
-from turnout.engine.compile.simplify import simplify
+from turnout.engine.compile.passes import simplify
 from turnout.engine.compile.tracer import record
 from turnout.engine.objective import Objective
 

@@ -1,16 +1,16 @@
-"""Trace a step, and rewrite its operations so that parameters move layer by layer."""
+"""Trace a step, share its equal copies and views, and let parameters move layer by layer."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
-from turnout.engine.compile.simplify import simplify
 from turnout.engine.compile.tracer import Operations, record
 
 _aten: Any = torch.ops.aten
@@ -80,3 +80,85 @@ def _shares_memory(node: Node, base: Node) -> bool:
     pairs = zip(node.args, node.target._schema.arguments, strict=False)
     aliased = [value for value, argument in pairs if argument.alias_info is not None]
     return any(isinstance(value, Node) and _shares_memory(value, base) for value in aliased)
+
+
+_VIEWS = {
+    *(_aten.view.default, _aten._unsafe_view.default, _aten.expand.default),
+    *(_aten.permute.default, _aten.transpose.int, _aten.t.default),
+}
+"""Views that begin with the first element of their argument, so that equal shapes and strides mean the same tensor."""
+
+
+def simplify(traced: Operations) -> None:
+    """Let readers of a copy or view that repeats an earlier one read that one, with the same bits.
+
+    Batched convolutions and pooling, for example, copy their arguments into another layout once for the forward and once for
+    the backward pass. PyTorch's passes do not fit: that of `torch.fx` assumes that no operation changes a tensor in place,
+    and that of AOTAutograd imports Inductor. Both also share what a model computes again to save memory.
+    """
+    nodes = list(traced.graph.nodes)
+    views = {node for node in nodes if _is_view(node)}
+    held = {storage for node in nodes for value in _held(node) for storage in _storages(value)}
+    earlier, changes = dict[Hashable, Node](), 0
+    for node in nodes:
+        if node.op != "call_function":
+            continue
+        if any(_changed(node)):
+            changes += 1
+        elif (same := _unchanged(node)) is not None:
+            node.replace_all_uses_with(same)
+        elif node in views or (node.target is _aten.clone.default and held.isdisjoint(_storages(node))):
+            # Copies from before and after a change in place may differ.
+            key = (changes, node.target, _key(node.args), _key(node.kwargs))
+            if (same := earlier.setdefault(key, node)) is not node:
+                node.replace_all_uses_with(same)
+    traced.graph.eliminate_dead_code()
+
+
+def _held(node: Node) -> Iterator[Node]:
+    """Yield the tensors that an operation changes in place, or that leave the trace, so that others must not share them."""
+    if node.op == "output":
+        yield from node.all_input_nodes
+    elif node.op == "call_function":
+        yield from _changed(node)
+
+
+def _changed(node: Node) -> Iterator[Node]:
+    """Yield the tensors that an operation changes in place."""
+    if isinstance(node.target, OpOverload):
+        for i, argument in enumerate(node.target._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+                yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, Node))
+
+
+def _storages(node: Node) -> set[int]:
+    """Return the storages of the tensors that an operation returns."""
+    if (storage := node.meta.get("storage")) is not None:
+        return {storage}
+    return {storage for user in node.users if user.target is operator.getitem for storage in _storages(user)}
+
+
+def _is_view(node: Node) -> bool:
+    """Return whether an operation returns memory of its arguments."""
+    return any(_storages(node) & _storages(argument) for argument in node.all_input_nodes)
+
+
+def _unchanged(node: Node) -> Node | None:
+    """Return a tensor that is the same as a view of it, or a view of a view; None if there is none."""
+    base, kind = node, node.meta.get("kind")
+    while base.target in _VIEWS:
+        base = base.args[0]
+        assert isinstance(base, Node)
+        if base.meta.get("kind") == kind:
+            return base
+    return None
+
+
+def _key(value: Any) -> Hashable:
+    """Return a key that is equal for equal arguments of the same types."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_key, value))
+    if isinstance(value, dict):
+        return tuple((name, _key(item)) for name, item in value.items())
+    return value if isinstance(value, Node) else (type(value), repr(value))
