@@ -184,7 +184,7 @@ def test_weights_of_wrong_length_are_refused_with_the_name_of_the_piece(method):
                 return torch.ones(len(report) + 1, dtype=torch.float64)
 
     algorithm = compose(OneTooMany(), DivideBySum())
-    message = r"OneTooMany made weights of shape \(3,\) of 2 reports: needed one for each, shape \(2,\)"
+    message = r"OneTooMany made weights of shape \(3,\): needed a tensor of shape \(2,\), one weight for each report"
     with pytest.raises(ConfigurationError, match=message):
         server_step(algorithm, state_of(algorithm), report([0, 1]), federation(num_params=P))
 
@@ -232,8 +232,8 @@ class Half(Server):
             r"ListOfWeights made weights of type list: needed a tensor of shape \(2,\), one weight for each report",
         ),
         (ByUnknown(), r"report.seen has no 'acuracy': clients send loss. Write needs = \('acuracy',\)"),
-        (OneNumber(), r"OneNumber made a direction of \(\): needed a tensor of shape \(5,\), like the model"),
-        (Half(), r"Half made parameters of \(2,\): needed a tensor of shape \(5,\)"),
+        (OneNumber(), r"OneNumber made a direction of shape \(\): needed a tensor of shape \(5,\), like the model"),
+        (Half(), r"Half made parameters of shape \(2,\): needed a tensor of shape \(5,\)"),
     ],
 )
 def test_return_values_of_pieces_are_validated(piece, message):

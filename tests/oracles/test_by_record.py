@@ -11,7 +11,6 @@ from turnout.core.candidates import Candidates
 from turnout.pieces.selection import AllAvailable, LeastServed, LongestAbsent
 from turnout.pieces.weighting import BySmoothedRate
 from turnout.population.availability import Trace
-from turnout.protocol.growth import grown
 from turnout.simulation import Simulation
 
 from ..phases import next_cohort
@@ -120,7 +119,7 @@ def test_later_enrolled_clients_begin_at_the_current_round():
     algorithm = ALGORITHMS["f3ast"](Sgd(), cohort_size=1, beta=0.5)
     state = algorithm.init(DATA.train.x[0], federation(2, num_params=4))
     state = replace(state, version=7)
-    after = grown(algorithm, state, federation(2, num_params=4), federation(3, num_params=4))
+    after = algorithm.grown(state, federation(2, num_params=4), federation(3, num_params=4))
     assert after.slots["selection"]["last"].tolist() == [-1, -1, 6]
     assert after.slots["selection"]["rate"].tolist() == pytest.approx([1 / 3] * 3)
 

@@ -29,6 +29,10 @@ QUESTIONS = [
 ]
 
 
+def of_query(adds, question, widths):
+    return adds.of_query(question.kind, question.shapes(widths), question.bound)
+
+
 def known(secret: int | None = 7, dtype=torch.float32):
     return Federation(300, 1, dtype=dtype, secret=secret)
 
@@ -53,7 +57,7 @@ def test_one_figure_is_consistent_with_every_count(dtype, z):
 @pytest.mark.parametrize("without", [False, True])
 def test_sums_with_noise_are_multiples_of_the_grid_for_all_data(question, without):
     adds = AnswerSum(None, replace(ANSWERS, noise_multiplier=2.0))
-    layout = adds.layout(SHAPES) if question is None else adds.of_query(question, WIDTHS)
+    layout = adds.layout(SHAPES) if question is None else of_query(adds, question, WIDTHS)
     rng = np.random.default_rng(3)
     vector = np.zeros(layout.size) if without else rng.normal(size=layout.size) * 30
     totals = layout.totals(vector, known(), 0)
@@ -65,7 +69,7 @@ def test_sums_with_noise_are_multiples_of_the_grid_for_all_data(question, withou
 
 
 def test_noise_of_answers_has_the_deviation_of_the_accounting():
-    layout = AnswerSum(None, ANSWERS).of_query(Question("variance", bound=1.0), {"features": 3000, "classes": 0})
+    layout = of_query(AnswerSum(None, ANSWERS), Question("variance", bound=1.0), {"features": 3000, "classes": 0})
     noise = layout.server_noise
     assert noise == GridNoise(50.0, layout.norm, 6001)
     total = layout.totals(np.zeros(6001), known(), 0)
@@ -94,7 +98,7 @@ def test_noise_of_clients_is_on_the_grid_of_the_masks():
 @pytest.mark.parametrize("bound", [1e-200, 1e200])
 def test_bounds_whose_squares_are_not_finite_are_refused(bound):
     with pytest.raises(ConfigurationError, match=r"bound: got 1e.*, needed a number from 1e-30 to 1e\+09"):
-        AnswerSum(None, ANSWERS).of_query(Question("variance", bound=bound), WIDTHS)
+        of_query(AnswerSum(None, ANSWERS), Question("variance", bound=bound), WIDTHS)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.federated_server import FederatedServer
-from turnout.protocol.growth import grown
 from turnout.protocol.pace import Ask, Buffered, Drop, Gather, Rounds, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
 
@@ -214,7 +213,7 @@ def test_growth_before_the_first_step_equals_a_larger_federation(name):
     algorithm = recipe(name, cohort_size=2)
     few, many = (replace(federation(number, P), adapters=adapters) for number in (N, N + 3))
     params = torch.zeros(P, dtype=torch.float64)
-    found = grown(algorithm, algorithm.init(params, few), few, many)
+    found = algorithm.grown(algorithm.init(params, few), few, many)
     expected = algorithm.init(params, many)
     assert found.slots.keys() == expected.slots.keys()
     for place, state in expected.slots.items():
@@ -226,19 +225,19 @@ def test_means_over_clients_survive_growth():
     algorithm, few, many = scaffold_p(cohort_size=2), federation(N, P), federation(2 * N, P)
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
     state.slots["controls"]["control"] += 1.0
-    assert grown(algorithm, state, few, many).slots["controls"]["control"].tolist() == [0.5] * P
+    assert algorithm.grown(state, few, many).slots["controls"]["control"].tolist() == [0.5] * P
     algorithm = ALGORITHMS["mifa"]()
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
     state.slots["aggregation"] |= {"table": torch.ones(N, P, dtype=torch.float64)}
     state.slots["aggregation"]["mean"] += 1.0
-    slot = grown(algorithm, state, few, many).slots["aggregation"]
+    slot = algorithm.grown(state, few, many).slots["aggregation"]
     torch.testing.assert_close(slot["mean"], slot["table"].mean(dim=0))
 
 
 def test_first_interval_of_a_new_client_begins_at_its_enrollment():
     algorithm, few, many = fedau(cutoff=5), federation(N, P), federation(N + 1, P)
     state = replace(algorithm.init(torch.zeros(P, dtype=torch.float64), few), version=40)
-    weighting = grown(algorithm, state, few, many).slots["weighting.0"]
+    weighting = algorithm.grown(state, few, many).slots["weighting.0"]
     piece = algorithm.weighting[0]
     assert isinstance(piece, KnownInAdvance)
     omega = piece.client_weights(40, weighting, many)
@@ -290,4 +289,4 @@ def test_options_per_client_prevent_growth(algorithm, message):
     few = federation(N, P)
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
     with pytest.raises(ConfigurationError, match=message):
-        grown(algorithm, state, few, federation(N + 1, P))
+        algorithm.grown(state, few, federation(N + 1, P))

@@ -333,6 +333,10 @@ def test_budget_equals_brute_force_accounting(release):
 values = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([np.inf, -np.inf, np.nan, 1e300]))
 
 
+def of_query(adds, question, widths):
+    return adds.of_query(question.kind, question.shapes(widths), question.bound)
+
+
 def layouts():
     for piece in KINDS.values():
         experiment = run(piece, label_groups=((0, 1), (1, 2)))
@@ -344,7 +348,7 @@ def layouts():
             Question("variance", bound=2.0),
             Question("quantiles", edges=(0.0, 1.0)),
         ):
-            yield adds.of_query(question, {"features": 3, "targets": 1, "classes": 4})
+            yield of_query(adds, question, {"features": 3, "targets": 1, "classes": 4})
 
 
 LAYOUTS = list(layouts())
@@ -370,7 +374,7 @@ def test_masked_noise_has_the_accounted_deviation():
     """That of n - t clients together, in 6,001 numbers of clients that hold nothing."""
     adds = AnswerSum.of(run(KINDS["shares"]).algorithm)
     assert adds is not None
-    layout = adds.of_query(Question("variance", bound=2.0), {"features": 3000, "targets": 1, "classes": 0})
+    layout = of_query(adds, Question("variance", bound=2.0), {"features": 3000, "targets": 1, "classes": 0})
     code = layout.masking.code
     total = np.sum([code.decode(layout.encoded(None)) for _ in range(N - 1)], axis=0)
     assert (layout.size, layout.server_noise) == (6001, None)

@@ -13,6 +13,7 @@ from turnout.base.aggregation import Aggregation
 from turnout.base.composition import check_composition
 from turnout.base.guard import ChangesDownloadType, Guard
 from turnout.base.local import Correction, KeepingCorrection, Local, Measurement
+from turnout.base.per_client import refuse_new_clients
 from turnout.base.personalization import CorrectsColumns, Personalization
 from turnout.base.piece import Slots
 from turnout.base.selection import Selection, check_selection
@@ -141,6 +142,21 @@ class Algorithm(Slots):
                 "state has nothing: return it from init(), zeros of the size of all adapted weights"
             )
         return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
+
+    def grown(self, state: ServerState, before: Federation, after: Federation) -> ServerState:
+        """Return the state with rows for newly enrolled clients, as for clients that have never participated.
+
+        Means over all N clients are rescaled to the new N: the new clients contribute zero.
+
+        Raises:
+            ConfigurationError: if a piece has options for a fixed number of clients.
+        """
+        slots = dict(state.slots)
+        for slot, piece in self.pieces().items():
+            refuse_new_clients(piece)
+            if isinstance(piece, Stateful):
+                slots[slot] = piece.grow(slots[slot], before, after, state.version)
+        return replace(state, slots=slots | controls.grown(slots, before, after))
 
     def shared(self, state: ServerState) -> State:
         """Return the tensors that are broadcast beside the model, in its type, by name.

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Registered
 from turnout.core.types import Report, State
 
@@ -87,3 +88,20 @@ class ClientPiece(Piece):
             sent: reports as they leave the clients.
             good: whether a report is finite, so that the server will not drop it, bool ``[B, 1]``.
         """
+
+
+def check_tensor(piece: Piece, value: torch.Tensor, shape: tuple[int, ...], what: str, meaning: str) -> None:
+    """Raise an error unless a piece made a tensor of a shape; one of another shape would be broadcast.
+
+    Args:
+        piece: the piece.
+        value: what it made.
+        shape: the shape.
+        what: the noun for it.
+        meaning: an apposition that explains the shape.
+    """
+    if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape:
+        made = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"type {type(value).__name__}"
+        raise ConfigurationError(
+            f"{type(piece).__name__} made {what} of {made}: needed a tensor of shape {shape}, {meaning}"
+        )

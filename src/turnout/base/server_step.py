@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import torch
 
-from turnout.base import Normalizer, Piece, RecordingSelection, controls
+from turnout.base import Normalizer, RecordingSelection, controls
 from turnout.base.algorithm import Algorithm
+from turnout.base.piece import check_tensor
 from turnout.base.rollback import Rollback
 from turnout.base.server import ScalesByReports, ShortensSteps, StepsAlone
 from turnout.base.weighting import Weighting, check_weights
-from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State
 
@@ -159,7 +159,7 @@ def _step(
         reports = replace(reports, model=state.params)
     if len(reports) or aggregation.acts_alone:
         direction, slots["aggregation"] = aggregation.apply(weights, reports, slots["aggregation"], federation)
-        _check_vector(aggregation, direction, state.params, "a direction")
+        check_tensor(aggregation, direction, tuple(state.params.shape), "a direction", "like the model")
     elif isinstance(server, StepsAlone) and server.acts_alone(version):
         direction = torch.zeros_like(state.params)
     else:
@@ -167,7 +167,7 @@ def _step(
     if isinstance(server, ScalesByReports) and len(reports):
         direction = server.scaled(direction, weights, reports)
     params, slots["server"] = server.apply(state.params, direction, version, slots["server"])
-    _check_vector(server, params, state.params, "parameters")
+    check_tensor(server, params, tuple(state.params.shape), "parameters", "like the model")
     del direction  # its memory is reused for the difference below
     if isinstance(server, ShortensSteps) and (share := server.shortened(reports, version)) < 1.0:
         params = torch.lerp(state.params, params, share)
@@ -193,12 +193,3 @@ def _weigh(
         elif isinstance(piece, RecordingSelection):
             slots[slot] = piece.apply(reports, version, slots[slot])
     return weights
-
-
-def _check_vector(piece: Piece, vector: torch.Tensor, params: torch.Tensor, what: str) -> None:
-    """Raise an error unless a piece returned a vector of the model's shape; a shorter one would be broadcast."""
-    if not isinstance(vector, torch.Tensor) or vector.shape != params.shape:
-        shape = tuple(vector.shape) if isinstance(vector, torch.Tensor) else type(vector).__name__
-        raise ConfigurationError(
-            f"{type(piece).__name__} made {what} of {shape}: needed a tensor of shape {tuple(params.shape)}, like the model"
-        )

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
+from turnout.base.piece import check_tensor
 from turnout.base.stateful import Stateful
-from turnout.core.checks import ConfigurationError, counted
 from turnout.core.device import to_device
 from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, State, WithState
@@ -101,14 +101,5 @@ def check_weights(piece: Weighting, weights: Weights, num_reports: int) -> Weigh
     Raises:
         ConfigurationError: if they are not a tensor of that shape; the message names the piece.
     """
-    if not isinstance(weights, torch.Tensor):
-        raise ConfigurationError(
-            f"{type(piece).__name__} made weights of type {type(weights).__name__}: needed a tensor of shape "
-            f"({num_reports},), one weight for each report"
-        )
-    if tuple(weights.shape) != (num_reports,):
-        raise ConfigurationError(
-            f"{type(piece).__name__} made weights of shape {tuple(weights.shape)} of {counted(num_reports, 'report')}: "
-            f"needed one for each, shape ({num_reports},)"
-        )
+    check_tensor(piece, weights, (num_reports,), "weights", "one weight for each report")
     return weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -163,17 +163,36 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def positive(name: str, value: float) -> None:
-    """Check that a number is finite and > 0."""
-    if not is_finite(value) or value <= 0:
-        raise refuse(name, given=value, needed="a finite number > 0")
+def in_range(needed: str, holds: Callable[[float], bool], instead: str = "") -> Callable[[str, float], None]:
+    """Return a check that a named number is finite and in a range.
+
+    Args:
+        needed: the range, for the message.
+        holds: function that returns whether a finite number is in the range.
+        instead: what to write instead, for the message.
+    """
+
+    def check(name: str, value: float) -> None:
+        if not is_finite(value) or not holds(value):
+            raise refuse(name, given=value, needed=needed, instead=instead)
+
+    return check
 
 
-def not_negative(name: str, value: float) -> None:
-    """Check that a number is finite and >= 0."""
-    if not is_finite(value) or value < 0:
-        raise refuse(name, given=value, needed="a finite number >= 0")
+positive = in_range("a finite number > 0", lambda value: value > 0)
+"""Check that a number is finite and > 0."""
 
+not_negative = in_range("a finite number >= 0", lambda value: value >= 0)
+"""Check that a number is finite and >= 0."""
+
+probability = in_range("a probability, 0 <= value <= 1", lambda value: 0 <= value <= 1)
+"""Check that a number is in [0, 1]."""
+
+below_one = in_range("a number >= 0 and < 1", lambda value: 0 <= value < 1)
+"""Check that a number lies in [0, 1), such as the decay of a moving average, or a part of the examples."""
+
+share = in_range("a number > 0 and <= 1", lambda value: 0 < value <= 1)
+"""Check that a number lies in (0, 1]."""
 
 LARGEST_COUNT = 2**63 - 1
 """The largest integer of int64 arrays."""
@@ -190,21 +209,3 @@ def count(name: str, value: int, *, least: int = 1, most: int = LARGEST_COUNT, i
 def check_seed(seed: int) -> None:
     """Check a seed. Keys of random numbers have 64 bits, so that a larger seed would repeat a smaller one."""
     count("seed", seed, least=0, most=2**64 - 1)
-
-
-def probability(name: str, value: float) -> None:
-    """Check that a number is in [0, 1]."""
-    if not is_finite(value) or not 0 <= value <= 1:
-        raise refuse(name, given=value, needed="a probability, 0 <= value <= 1")
-
-
-def below_one(name: str, value: float) -> None:
-    """Check that a number lies in [0, 1), such as the decay of a moving average, or a part of the examples."""
-    if not is_finite(value) or not 0 <= value < 1:
-        raise refuse(name, given=value, needed="a number >= 0 and < 1")
-
-
-def share(name: str, value: float) -> None:
-    """Check that a number lies in (0, 1]."""
-    if not is_finite(value) or not 0 < value <= 1:
-        raise refuse(name, given=value, needed="a number > 0 and <= 1")

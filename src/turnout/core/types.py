@@ -70,6 +70,10 @@ class Task:
         return np.broadcast_to(np.asarray(self.version, dtype=np.int64), (num_reports,))
 
 
+NUMBERS = ("client", "version", "num_examples", "num_steps")
+"""Names of the numbers of a report, int64 ``[B]`` on the host."""
+
+
 class Seen(Vectors):
     """Vectors that the server reads client by client; an unknown name raises an error that lists the known ones."""
 
@@ -145,19 +149,12 @@ class Report:
     def take(self, rows: np.ndarray) -> Report:
         """Return the reports at these positions, int64, in this order."""
         index = to_device(rows, self.delta.device)
-        return Report(
-            self.client[rows],
-            self.version[rows],
-            self.num_examples[rows],
-            self.num_steps[rows],
-            self.delta[index],
-            {name: value[index] for name, value in self.extra.items()},
-            {name: value[index] for name, value in self.seen.items()},
-            self.measured,
-            self.model,
-            None if self.model_offset is None else self.model_offset[index],
-            None if self.good is None else self.good[rows],
-            self.vector_bytes,
+        numbers = {name: getattr(self, name)[rows] for name in NUMBERS}
+        extra, seen = ({name: value[index] for name, value in of.items()} for of in (self.extra, self.seen))
+        offset = None if self.model_offset is None else self.model_offset[index]
+        good = None if self.good is None else self.good[rows]
+        return replace(
+            self, **numbers, delta=self.delta[index], extra=extra, seen=seen, model_offset=offset, good=good, codes=None
         )
 
     def summed_once(self, once: torch.Tensor) -> Report:
@@ -171,22 +168,16 @@ class Report:
         parts = list(reports)
         if len(parts) == 1:
             return parts[0]
-        numbers = ("client", "version", "num_examples", "num_steps")
+        first, known = parts[0], any(part.good is not None for part in parts)
         client, version, num_examples, num_steps = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in numbers
+            np.concatenate([getattr(part, name) for part in parts]) for name in NUMBERS
         )
+        delta = join([part.delta for part in parts])
+        extra = {name: join([part.extra[name] for part in parts]) for name in first.extra}
+        seen = {name: join([part.seen[name] for part in parts]) for name in first.seen}
+        good = np.concatenate([part.finite() for part in parts]) if known else None
         return cls(
-            client,
-            version,
-            num_examples,
-            num_steps,
-            join([part.delta for part in parts]),
-            {name: join([part.extra[name] for part in parts]) for name in parts[0].extra},
-            {name: join([part.seen[name] for part in parts]) for name in parts[0].seen},
-            good=None
-            if all(part.good is None for part in parts)
-            else np.concatenate([part.finite() for part in parts]),
-            vector_bytes=parts[0].vector_bytes,
+            client, version, num_examples, num_steps, delta, extra, seen, good=good, vector_bytes=first.vector_bytes
         )
 
     @property

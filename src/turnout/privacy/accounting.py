@@ -88,7 +88,7 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
     if rounds and release.noise_multiplier <= 0:
         return math.inf
     if release.sampling_rate is not None:
-        return _of_samples(release, release.noise_multiplier, rounds, delta, accountant, beside)
+        return _of_samples(release, rounds, delta, accountant, beside)
     multiplier = release.noise_multiplier / _length(release, rounds) if rounds else math.inf
     return _of_one(release, joined(multiplier, beside), delta)
 
@@ -157,13 +157,16 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
         return math.inf
     if release.sampling_rate is None and not release.is_discrete and not beside:
         return float(library("dp_accounting").get_sigma_gaussian(budget, delta)) * _length(release, rounds)
+
+    def exceeds(multiplier: float) -> bool:
+        return epsilon(replace(release, noise_multiplier=multiplier), rounds, delta, beside=beside) > budget
+
     low, high = 1e-2, 2.0
-    while epsilon(replace(release, noise_multiplier=high), rounds, delta, beside=beside) > budget:
+    while exceeds(high):
         low, high = high, 2 * high
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        spent = epsilon(replace(release, noise_multiplier=middle), rounds, delta, beside=beside)
-        low, high = (low, middle) if spent <= budget else (middle, high)
+        low, high = (middle, high) if exceeds(middle) else (low, middle)
     return high
 
 
@@ -212,11 +215,10 @@ def _of_one(release: Release, multiplier: float, delta: float) -> float:
     return (concentrated if release.is_discrete else gaussian)(multiplier, delta)
 
 
-def _of_samples(
-    release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant, beside: float
-) -> float:
-    """Return the epsilon of sampled rounds with this multiplier in place of the release's, and of releases beside them."""
-    assert release.sampling_rate is not None
+def _of_samples(release: Release, rounds: int, delta: float, accountant: Accountant, beside: float) -> float:
+    """Return the epsilon of sampled rounds, and of releases beside them."""
+    multiplier, rate = release.noise_multiplier, release.sampling_rate
+    assert rate is not None
     # The change of a sum between neighbors, in norms of an update.
     ratio = 1.0 if release.sampling == "poisson" else 2.0
     beside *= ratio**2
@@ -225,5 +227,5 @@ def _of_samples(
     if multiplier < 0.05 or not rounds:  # for less noise, privacy loss distributions do not fit into memory
         return plain
     if release.sampling == "poisson":
-        return min(of_poisson(multiplier, release.sampling_rate, rounds, delta, accountant, beside), plain)
-    return min(of_fixed_size(multiplier, release.sampling_rate, rounds, delta, beside), plain)
+        return min(of_poisson(multiplier, rate, rounds, delta, accountant, beside), plain)
+    return min(of_fixed_size(multiplier, rate, rounds, delta, beside), plain)

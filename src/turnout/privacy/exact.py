@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import count
@@ -62,16 +61,8 @@ def happens(chance: Uniform, exponent: Callable[[int], Fraction]) -> bool:
 def _attempts(chance: Uniform) -> Iterator[tuple[int, Decimal, Decimal]]:
     """Yield a number of digits, a bound of errors at that number, and the random number, with more and more digits."""
     for precision in count(_DIGITS, _DIGITS):
-        with _digits(precision):
+        with localcontext(prec=precision):
             yield precision, Decimal(10) ** (_MARGIN - precision), _decimal(chance.lower(4 * precision))
-
-
-@contextmanager
-def _digits(precision: int) -> Iterator[None]:
-    """Compute with a number of decimal digits."""
-    with localcontext() as context:
-        context.prec = precision
-        yield
 
 
 def _decimal(number: Fraction) -> Decimal:

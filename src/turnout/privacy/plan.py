@@ -42,11 +42,6 @@ class Plan:
         return self.pieces[0].budget
 
     @property
-    def correlated_rounds(self) -> int | None:
-        """The number of rounds over which noise is correlated; None if it is independent."""
-        return self.pieces[0].rounds if self.pieces[0].is_correlated else None
-
-    @property
     def is_searched(self) -> bool:
         """True if the coefficients of correlated noise have not been searched yet."""
         return self.pieces[0].correlation.is_searched and self.searched is None
@@ -154,10 +149,11 @@ class Plan:
         Raises:
             ConfigurationError: if not, with both numbers.
         """
-        if self.correlated_rounds not in (None, rounds):
+        first = self.pieces[0]
+        if first.is_correlated and first.rounds not in (None, rounds):
             raise ConfigurationError(
-                f"rounds: got {rounds}, and the noise of PrivateSum is correlated over {self.correlated_rounds}: give "
-                "both the same rounds"
+                f"rounds: got {rounds}, and the noise of PrivateSum is correlated over {first.rounds}: give both the same "
+                "rounds"
             )
 
     def check(self, rounds: int, answers: int = 0) -> None:

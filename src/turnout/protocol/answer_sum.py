@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,24 +23,6 @@ from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import secret_words
 
 _BITS, _FRACTION_BITS, _LARGEST = 64, 20, 2.0**29  # room for 16,383 clients
-
-
-class BoundQuestion(Protocol):
-    """The question of a query (see `turnout.evaluation.queries.Question`)."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of the question."""
-        ...
-
-    @property
-    def bound(self) -> float | None:
-        """The maximum distance of values from the center, to which they are clipped."""
-        ...
-
-    def shapes(self, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each sum."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -72,21 +54,25 @@ class AnswerSum:
         """Return the layout of an evaluation's sums, with these shapes, as a vector."""
         return AnswerLayout(self, dict(shapes), labeled=labeled)
 
-    def of_query(self, question: BoundQuestion, widths: Mapping[str, int]) -> AnswerLayout:
-        """Return the layout of a query's sums as a vector; see `Question.shapes` for `widths`.
+    def of_query(self, kind: str, shapes: Mapping[str, tuple[int, ...]], bound: float | None) -> AnswerLayout:
+        """Return the layout of a query's sums as a vector.
+
+        Args:
+            kind: kind of the question, for messages.
+            shapes: shape of each sum.
+            bound: the maximum distance of values from the center, to which they are clipped.
 
         Raises:
-            ConfigurationError: if there is noise and the values have no bound or an extreme one, or the data lack a column.
+            ConfigurationError: if there is noise, and the values have no bound or an extreme one.
         """
-        shapes = question.shapes(widths)
-        if self.noise is not None and question.bound is not None:
-            check_bound("bound", question.bound)
-        if self.noise is not None and "sums" in shapes and question.bound is None:
+        if self.noise is not None and bound is not None:
+            check_bound("bound", bound)
+        if self.noise is not None and "sums" in shapes and bound is None:
             raise ConfigurationError(
-                f"{question.kind}: this run adds noise for values that are clipped, and the question has no bound: write "
+                f"{kind}: this run adds noise for values that are clipped, and the question has no bound: write "
                 "--bound 10, the distance from --center to which values are clipped"
             )
-        return AnswerLayout(self, shapes, question.bound)
+        return AnswerLayout(self, shapes, bound)
 
 
 _HUGE = 1e100  # its square is finite
@@ -210,28 +196,24 @@ class AnswerLayout:
 
     @cached_property
     def masking(self) -> Masking:
-        """The options of the secure sum of such vectors.
+        """The options of the secure sum of such vectors, which are not weighted.
 
         Raises:
             ConfigurationError: if the rounding error of fixed point would exceed half of the norm.
         """
-        if self.sums.noise is None:
-            return self._masked(FixedPoint(_BITS, _FRACTION_BITS, _LARGEST))
-        deviation, bits, largest = self._share_deviation, 30, self.norm
-        if deviation:
-            bits = min(bits, math.floor(math.log2(COARSEST / deviation)))
-            largest += WIDEST * deviation
-        if self.size**0.5 * 2.0**-bits > self.norm:
-            raise ConfigurationError(
-                f"an answer of {self.size:,} numbers with this noise is rounded to {bits} bits behind the point, which would "
-                "use up more than half of its length: ask for a column, or for fewer edges"
-            )
-        return self._masked(FixedPoint(_BITS, bits, largest))
-
-    def _masked(self, code: FixedPoint) -> Masking:
-        """Return the options of the run's secure sum, for numbers of this code that are not weighted."""
         assert self.sums.masking is not None
-        return replace(self.sums.masking, code=code, weights=(1.0, 1.0))
+        bits, largest = _FRACTION_BITS, _LARGEST
+        if self.sums.noise is not None:
+            bits, largest = 30, self.norm
+            if deviation := self._share_deviation:
+                bits = min(bits, math.floor(math.log2(COARSEST / deviation)))
+                largest += WIDEST * deviation
+            if self.size**0.5 * 2.0**-bits > self.norm:
+                raise ConfigurationError(
+                    f"an answer of {self.size:,} numbers with this noise is rounded to {bits} bits behind the point, which "
+                    "would use up more than half of its length: ask for a column, or for fewer edges"
+                )
+        return replace(self.sums.masking, code=FixedPoint(_BITS, bits, largest), weights=(1.0, 1.0))
 
     @property
     def _share_deviation(self) -> float:

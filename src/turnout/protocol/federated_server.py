@@ -18,7 +18,6 @@ from turnout.core.types import Federation, Report, ServerState, State
 from turnout.protocol.batch import Stepped
 from turnout.protocol.blamable_step import BlamableStep
 from turnout.protocol.cohorts import Cohorts
-from turnout.protocol.growth import grown
 from turnout.protocol.influence import Influence
 from turnout.protocol.limits import ParticipationLimit, Participations
 from turnout.protocol.pace import Phase
@@ -114,7 +113,7 @@ class FederatedServer:
         """Extend the state to newly enrolled clients."""
         before, more = self.federation, num_clients - self.federation.num_clients
         self.federation = replace(before, num_clients=num_clients)
-        self.state = grown(self.algorithm, self.state, before, self.federation)
+        self.state = self.algorithm.grown(self.state, before, self.federation)
         self.participations.grow(more)
         if self.influence is not None:
             self.influence.grow(more)

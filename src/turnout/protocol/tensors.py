@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from turnout.core.types import Report, State
+from turnout.core.types import NUMBERS, Report, State
 
 
 def as_tensors(arrays: Mapping[str, np.ndarray]) -> State:
@@ -31,18 +31,15 @@ def check_form(saved: torch.Tensor | np.ndarray, fresh: torch.Tensor | np.ndarra
         raise ValueError(f"{name}: got {got}, needed {needed}")
 
 
-_NUMBERS = ("client", "version", "num_examples", "num_steps")
-
-
 def report_as_tensors(report: Report) -> State:
     """Return a report as tensors."""
-    numbers = {name: getattr(report, name) for name in _NUMBERS}
+    numbers = {name: getattr(report, name) for name in NUMBERS}
     return as_tensors(numbers) | {f"seen.{name}": value for name, value in report.seen.items()}
 
 
 def report_of_tensors(state: State, device: torch.device) -> Report:
     """Return the reports of measurements that `report_as_tensors` converted."""
-    client, version, num_examples, num_steps = (state[name].cpu().numpy() for name in _NUMBERS)
+    client, version, num_examples, num_steps = (state[name].cpu().numpy() for name in NUMBERS)
     seen = {name.removeprefix("seen."): value.to(device) for name, value in state.items() if name.startswith("seen.")}
     nothing = torch.zeros((len(client), 0), device=device)
     return Report(client, version, num_examples, num_steps, nothing, seen=seen)

@@ -96,7 +96,7 @@ def layout_of(sums: AnswerSum, question: Question | None, form: SumsForm, widths
     """
     if question is None:
         return sums.layout(form.shapes, labeled=form.metric == "accuracy")
-    return sums.of_query(question, widths)
+    return sums.of_query(question.kind, question.shapes(widths), question.bound)
 
 
 def sums_body(sums: Mapping[str, Any]) -> bytes:
