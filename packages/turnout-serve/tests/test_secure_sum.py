@@ -136,7 +136,7 @@ def test_client_masks_only_in_the_round_of_its_training():
 
 def test_server_step_sees_no_update(world, monkeypatch):
     """All that the server reads of clients: masks instead of updates, and one sum in the step."""
-    import turnout.protocol.blamable_step as blamable_step
+    from turnout.protocol import blamable_step
 
     steps, step = [], blamable_step.server_step
 

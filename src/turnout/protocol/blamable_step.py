@@ -12,7 +12,9 @@ from turnout.core.types import Federation, Info, Report, ServerState
 from turnout.protocol.cohorts import Cohorts
 
 
-class BlamableStep:
+def blamable_step(
+    algorithm: Algorithm, cohorts: Cohorts, blames: bool, state: ServerState, reports: Report, federation: Federation
+) -> tuple[ServerState, Info]:
     """Take the server step of an algorithm, and leave the state unchanged if a piece raises an error.
 
     Args:
@@ -22,33 +24,33 @@ class BlamableStep:
             reports that it recorded in the step, since they are no longer known when it selects. It has no effect if
             reports change sums over the memories of clients, or if leaving out a report would reveal something about
             its data.
+        state: the server's state before the step.
+        reports: reports of the step.
+        federation: known properties of the federation.
+
+    Returns:
+        The state after the step, and its figures for logging.
     """
+    mirrors = algorithm.aggregation.controls.mirrors_clients
+    blames = blames and not (algorithm.keeps or mirrors or algorithm.nulls_dropped)
+    step = partial(server_step, algorithm, state, reports, federation, refuses_overflow=blames)
+    if not (blames and isinstance(algorithm.selection, RecordingSelection)):
+        return step()
+    undo = Rollback.of(algorithm, state, reports)
+    after, info = step()
+    if (error := _selection_error(cohorts, after, after.version)) is None:
+        return after, info
+    undo()
+    # The next selection raises this error whatever the reports are.
+    if _selection_error(cohorts, state, after.version) is not None:
+        return step()
+    raise error
 
-    def __init__(self, algorithm: Algorithm, cohorts: Cohorts, blames: bool) -> None:
-        self._algorithm, self._cohorts = algorithm, cohorts
-        mirrors = algorithm.aggregation.controls.mirrors_clients
-        self._blames = blames and not (algorithm.keeps or mirrors or algorithm.nulls_dropped)
-        self._tries_selection = self._blames and isinstance(algorithm.selection, RecordingSelection)
 
-    def __call__(self, state: ServerState, reports: Report, federation: Federation) -> tuple[ServerState, Info]:
-        """Return the state after a step, and its figures for logging."""
-        step = partial(server_step, self._algorithm, state, reports, federation, refuses_overflow=self._blames)
-        if not self._tries_selection:
-            return step()
-        undo = Rollback.of(self._algorithm, state, reports)
-        after, info = step()
-        if (error := self._selection_error(after, after.version)) is None:
-            return after, info
-        undo()
-        # The next selection raises this error whatever the reports are.
-        if self._selection_error(state, after.version) is not None:
-            return step()
-        raise error
-
-    def _selection_error(self, state: ServerState, version: int) -> Exception | None:
-        """Return the error that the selection raises at a version, with the records of a state; None if it raises none."""
-        try:
-            self._cohorts.check(state.slots["selection"], version)
-        except Exception as error:
-            return error
-        return None
+def _selection_error(cohorts: Cohorts, state: ServerState, version: int) -> Exception | None:
+    """Return the error that the selection raises at a version, with the records of a state; None if it raises none."""
+    try:
+        cohorts.check(state.slots["selection"], version)
+    except Exception as error:
+        return error
+    return None

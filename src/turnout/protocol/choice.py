@@ -82,10 +82,6 @@ class Choice:
                 self._pool.append(client)
                 self._pooled.add(client)
 
-    def idle_of(self, clients: Sequence[int]) -> list[int]:
-        """Return the clients that are idle, in order."""
-        return list(filter(self._pace.idle, clients))
-
     def selectable(self, clients: np.ndarray) -> np.ndarray:
         """Return whether clients are available and idle, bool ``[n]``."""
         return self.available(clients) & np.array([self._pace.idle(client) for client in clients.tolist()], dtype=bool)

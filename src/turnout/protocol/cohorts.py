@@ -18,20 +18,23 @@ from turnout.protocol.pace import Choose
 
 
 class Cohorts:
-    """Select the cohort of a round. Subclasses override the methods for the information that their selection needs."""
+    """Select the cohort of a round, with what the server knows as far as the selection needs it.
+
+    Attributes:
+        measured: measurements of clients for the next selection; None if there are none.
+        may: function that returns which clients, int64 ``[n]``, may participate in the step from a version, bool ``[n]``;
+            None if all may.
+        record: function that returns the selection's record of past rounds.
+    """
+
+    def __init__(self) -> None:
+        self.measured: Report | None = None
+        self.may: Callable[[np.ndarray, int], np.ndarray] | None = None
+        self.record: Callable[[], State] = dict
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray | list[int]:
         """Return client numbers, ascending. A client that occurs twice participates once and counts twice."""
         raise NotImplementedError
-
-    def measured(self, reports: Report) -> None:
-        """Use measurements of clients in the next selection."""
-
-    def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Select only clients that may participate in the step from a version."""
-
-    def recall(self, record: Callable[[], State]) -> None:
-        """Use the selection's record of past rounds, which the function returns."""
 
     def check(self, record: State, version: int) -> None:
         """Raise the error that the selection would raise with this record of past rounds; select no cohort."""
@@ -52,23 +55,13 @@ class SelectedCohorts(Cohorts):
     def __init__(
         self, selection: Selection, candidates: Callable[[int], Candidates], everyone: Callable[[], np.ndarray]
     ) -> None:
+        super().__init__()
         self.selection, self.candidates, self.everyone = selection, candidates, everyone
-        self._measured: Report | None = None
-        self._may: Callable[[np.ndarray, int], np.ndarray] | None = None
-        self._record: Callable[[], State] = dict
         self.ahead = Kept[np.ndarray]()
-
-    def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Treat clients that may not participate as unavailable."""
-        self._may = may
-
-    def recall(self, record: Callable[[], State]) -> None:
-        """Pass the record to the selection."""
-        self._record = record
 
     def check(self, record: State, version: int) -> None:
         """Run the selection with a record."""
-        self.selection.select(replace(self.candidates(version), measured=self._measured, record=record))
+        self.selection.select(replace(self.candidates(version), measured=self.measured, record=record))
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray:
         """Return the clients of a phase."""
@@ -79,7 +72,7 @@ class SelectedCohorts(Cohorts):
     def independent(self) -> bool:
         """True if a cohort is a function of the round alone, whatever happens in earlier rounds."""
         selection = self.selection
-        depends = self._may is not None or reads_data(selection) or isinstance(selection, RecordingSelection)
+        depends = self.may is not None or reads_data(selection) or isinstance(selection, RecordingSelection)
         return not depends and type(selection).__module__.partition(".")[0] == "turnout"
 
     def choose_ahead(self, version: int) -> np.ndarray:
@@ -94,18 +87,14 @@ class SelectedCohorts(Cohorts):
         if choose.phase == "prepare":
             return self.everyone()
         candidates = self.candidates(version)
-        if (may := self._may) is not None:
+        if (may := self.may) is not None:
             available = candidates.available
             candidates = replace(candidates, available=lambda clients: available(clients) & may(clients, version))
         if choose.phase == "measure":
             return check_cohort(self.selection, self.selection.measuring(candidates), candidates, "measuring")
         selection = self.selection if choose.factor == 1.0 else enlarged(self.selection, choose.factor)
-        candidates = replace(candidates, measured=self._measured, record=self._record())
+        candidates = replace(candidates, measured=self.measured, record=self.record())
         return check_cohort(selection, selection.select(candidates), candidates, "select")
-
-    def measured(self, reports: Report) -> None:
-        """Pass the measurements to the selection."""
-        self._measured = reports
 
 
 def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidates, method: str) -> np.ndarray:
@@ -186,6 +175,7 @@ class RandomCohorts(Cohorts):
     """
 
     def __init__(self, choice: Choice, size: Callable[..., np.ndarray] | int | None, by_version: bool) -> None:
+        super().__init__()
         self._choice, self._size, self._by_version = choice, size, by_version
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray | list[int]:

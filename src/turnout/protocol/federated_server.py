@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from turnout.core.checks import BudgetSpent
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState, State
 from turnout.protocol.batch import Stepped
-from turnout.protocol.blamable_step import BlamableStep
+from turnout.protocol.blamable_step import blamable_step
 from turnout.protocol.cohorts import Cohorts
 from turnout.protocol.influence import Influence
 from turnout.protocol.limits import ParticipationLimit, Participations
@@ -35,7 +36,7 @@ class FederatedServer:
         rounds: planned number of server steps; None is unlimited.
         records_influence: whether to record the contributions of each client.
         blames: whether to raise an error if a step overflows, so that the driver can find the reports that cause it
-            (see `BlamableStep`).
+            (see `blamable_step`).
         attack: in a simulation, the change that colluding attackers, who know all reports of a step, make to them.
 
         separation: smallest number of rounds between participations of a client, beside the limit of its privacy; None
@@ -73,11 +74,11 @@ class FederatedServer:
         limit = ParticipationLimit.of(algorithm.privacy, separation)
         self.participations = Participations(federation.num_clients, limit)
         self._cohorts, self._attack = cohorts, attack
-        self._step = BlamableStep(algorithm, cohorts, blames)
+        self._step = partial(blamable_step, algorithm, cohorts, blames)
         if limit is not None:
-            cohorts.allow(self.participations.may)
+            cohorts.may = self.participations.may
         if isinstance(algorithm.selection, RecordingSelection):
-            cohorts.recall(lambda: self.state.slots["selection"])
+            cohorts.record = lambda: self.state.slots["selection"]
         self._prepared: Report | None = None
         self._shared: tuple[ServerState | None, State] = (None, {})
 
@@ -132,8 +133,7 @@ class FederatedServer:
 
     def measure_by(self, measured: Report) -> None:
         """Use these measurements to select the next cohort and to take the next step."""
-        self.measured = measured
-        self._cohorts.measured(measured)
+        self.measured = self._cohorts.measured = measured
 
     def step(self, reports: Report, needed: Collection[int]) -> Stepped:
         """Take a server step.

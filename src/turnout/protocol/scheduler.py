@@ -161,7 +161,7 @@ class Scheduler:
     def _single_clients(self, most: int, first: Sequence[int]) -> list[int]:
         """Select at most `most` clients; those in `first` are preferred."""
         assert self._choice is not None
-        clients = self._choice.idle_of(first[:most])
+        clients = list(filter(self.pace.idle, first[:most]))
         return clients + self._choice.choose(most - len(clients), but=clients) if len(clients) < most else clients
 
     def _add_idle(self, clients: Sequence[int], are_available: bool = True) -> None:

@@ -32,7 +32,7 @@ class ReportBuffer:
         return Report.cat(self._parts)
 
 
-class StreamingSum:
+class StreamingSum(ReportBuffer):
     """Collect the reports of a step in parts, and add their vectors to a sum on arrival.
 
     Weights are known up to a scalar that depends on all reports (`Weighting.factors`): updates are summed with these
@@ -56,7 +56,7 @@ class StreamingSum:
         deferred: bool = False,
         version: int | None = None,
     ) -> None:
-        self._buffer = ReportBuffer()
+        super().__init__()
         self._algorithm, self._state, self._federation = algorithm, state, federation
         self._deferred, self._version = deferred, version
         self._factors: list[torch.Tensor] = []
@@ -70,11 +70,9 @@ class StreamingSum:
                 name: LazySum(Updates.of(rows).gathered(), torch.ones_like(factors))
                 for name, rows in report.extra.items()
             }
-            rows = report.updates.gathered()
-            delta = LazySum(rows, factors)
-            if (summand := self._summand(factors, report)) is not None:
-                delta = LazySum(summand, factors, rows.dtype)
-            self._buffer.add(replace(report, delta=delta, extra=extra))
+            rows, summand = report.updates.gathered(), self._summand(factors, report)
+            delta = LazySum(rows, factors) if summand is None else LazySum(summand, factors, rows.dtype)
+            super().add(replace(report, delta=delta, extra=extra))
             return
         good = report.finite()
         report = replace(report, good=good)
@@ -90,7 +88,7 @@ class StreamingSum:
             self._sums.setdefault(name, RunningSum()).add(weights, Updates.of(rows).gathered())
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}
-        self._buffer.add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
+        super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _summand(self, factors: torch.Tensor, report: Report) -> torch.Tensor | None:
         """Return the vectors that clients add to the sum; None if these are their weighted updates."""
@@ -104,9 +102,10 @@ class StreamingSum:
 
     def reports(self) -> Report:
         """Return all reports, with sums in place of vectors."""
+        report = super().reports()
         if self._deferred:
-            return self._buffer.reports()
-        report, factors = self._buffer.reports(), torch.cat(self._factors)
+            return report
+        factors = torch.cat(self._factors)
         even = to_device(report.finite(), factors.device, torch.float64)
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}
         delta = Summed(self._sums[""].total(), factors, report.delta.dtype)

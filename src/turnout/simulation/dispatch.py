@@ -166,7 +166,7 @@ class SimulatedClients:
             reports.append(gather_reports(buffer.reports(), len(rows)))
         return _joined(batch, parts, reports)
 
-    def _buffer(self, server: FederatedServer, batch: Batch, rows: np.ndarray) -> ReportBuffer | StreamingSum:
+    def _buffer(self, server: FederatedServer, batch: Batch, rows: np.ndarray) -> ReportBuffer:
         """Return a buffer for the reports of these rows, which sums updates on arrival where that is possible."""
         if not batch.is_streamable:
             return ReportBuffer()

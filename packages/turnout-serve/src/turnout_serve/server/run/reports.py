@@ -88,7 +88,7 @@ class Reports:
         if not len(batch):
             return Report.empty(server.state.params)
         expected = self._setting.reports[batch.phase]
-        reports: ReportBuffer | StreamingSum = ReportBuffer()
+        reports = ReportBuffer()
         if batch.is_streamable:
             # The vectors of large reports are files that are mapped into memory, unless they are decoded. A step sums a few
             # columns of all of them at a time. So neither the reports nor the sum, which has a wider type than the model, is
