@@ -27,21 +27,27 @@ def display(total: int, progress: bool | Listener, console: Console | None = Non
         yield lambda _: None
     else:
         output, console = cell() if console is None else None, console or Console(stderr=True)
-        if output is None and not console.is_terminal:
-            yield _Lines(console, total)
-            return
-        bars = _Bars(output or Terminal(console), total)
+        bars = output or (Terminal(console) if console.is_terminal else None)
+        runs = _Runs(total, console, bars)
         try:
-            yield bars
+            yield runs
         finally:
-            bars.draw(last=True)
+            runs.draw(last=True)
 
 
 class _Runs:
-    """Track the runs in progress, and count those that have ended."""
+    """Show the runs in progress, and count those that have ended.
 
-    def __init__(self, total: int) -> None:
+    Args:
+        total: the number of runs.
+        console: takes a line for each run that ends, and every minute one for those in progress, if there are no bars.
+        bars: a bar for all runs, and one for each run in progress; messages of failures stay.
+    """
+
+    def __init__(self, total: int, console: Console, bars: Terminal | None) -> None:
         self._total, self._num_ended, self._running = total, 0, dict[str, Update]()
+        self._console, self._bars, self._written = console, bars, time.monotonic()
+        self.draw()
 
     def __call__(self, update: Update) -> None:
         """Process an update."""
@@ -50,49 +56,25 @@ class _Runs:
             self._num_ended += update.status != "stopped"
         else:
             self._running[str(update)] = update
-        self._show(update, over)
-
-    def _show(self, update: Update, over: bool) -> None:
-        """Show an update; `over` is True for the last one of a run."""
-        raise NotImplementedError
-
-
-class _Lines(_Runs):
-    """Write a line for each run that ends, and every minute one for those in progress."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        super().__init__(total)
-        self._console, self._written = console, time.monotonic()
-
-    def _show(self, update: Update, over: bool) -> None:
-        if over:
+        if self._bars is not None:
+            if update.status == "failed":
+                self._bars.say(ended(update))
+            self.draw()
+        elif over:
             self._print(ended(update))
         elif time.monotonic() - self._written >= MINUTE:
             running = "; ".join(f"{run}: round {run.done} of {run.rounds}" for run in self._running.values())
             self._print(f"{self._num_ended} of {self._total} runs ended, in progress: {running}")
 
+    def draw(self, last: bool = False) -> None:
+        """Draw the bars."""
+        if self._bars is not None:
+            running = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
+            self._bars.draw([("all runs", self._num_ended, self._total, ""), *running], last)
+
     def _print(self, text: str) -> None:
         self._written = time.monotonic()
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class _Bars(_Runs):
-    """Draw a bar for all runs, and one for each run in progress; messages of failures stay."""
-
-    def __init__(self, drawing: Terminal, total: int) -> None:
-        super().__init__(total)
-        self.drawing = drawing
-        self.draw()
-
-    def _show(self, update: Update, over: bool) -> None:
-        if update.status == "failed":
-            self.drawing.say(ended(update))
-        self.draw()
-
-    def draw(self, last: bool = False) -> None:
-        """Draw the bars."""
-        running = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
-        self.drawing.draw([("all runs", self._num_ended, self._total, ""), *running], last)
 
 
 def ended(update: Update) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.comparison.processes import _context
-from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.extras import imported
 
 _SHORT = {"time": "timeout_min", "cpus": "cpus_per_task", "gpus": "gpus_per_node", "memory": "mem_gb"}
@@ -161,14 +161,3 @@ _EXECUTORS: Mapping[str, Callable[[str, Path], Any]] = {
     "slurm": _slurm,
     "submitit-local": _local,
 }
-
-
-def check_jobs(executor: Executor | None, runs_per_job: int) -> None:
-    """Check an executor and its number of runs per job.
-
-    Raises:
-        ConfigurationError: if an object has no ``submit``, or a number is below 1.
-    """
-    count("runs_per_job", runs_per_job)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise refuse("executor", given=executor, needed="a concurrent.futures.Executor, such as ProcessPoolExecutor(4)")

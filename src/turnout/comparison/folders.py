@@ -127,20 +127,13 @@ def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
 
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
-    """Return the folders of runs in `folders` and below: those of a comparison in its order, others by their path.
+    """Return the folders of runs that have begun in `folders` and below, in the order of `ordered_names`.
 
     Raises:
         DataError: if a folder has no runs.
     """
-    all_runs: list[Path] = []
-    for folder in map(Path, folders):
-        order = {name: position for position, name in enumerate(_order(folder))}
-        names = [str(path.parent.relative_to(folder)) for path in folder.rglob(CONFIG)]
-        runs = [folder / name for name in sorted(names, key=lambda name: (order.get(name, len(order)), name))]
-        if not runs:
-            raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
-        all_runs += [run for run in runs if run not in all_runs]
-    return all_runs
+    runs = [folder / name for folder in map(Path, folders) for name in ordered_names(folder, begun=True)]
+    return list(dict.fromkeys(runs))
 
 
 def save_order(folder: Path, runs: Iterable[Path]) -> None:
@@ -169,21 +162,22 @@ def check_order(folder: Path, names: Sequence[str]) -> None:
         )
 
 
-def ordered_names(folder: Path) -> list[str]:
-    """Return the names of all runs below the folder of a comparison in its order, runs that have not begun included.
+def ordered_names(folder: Path, begun: bool = False) -> list[str]:
+    """Return the names of all runs below a folder: those of its comparisons in their order, and others by their path.
+
+    Args:
+        folder: the folder.
+        begun: leave out runs that have not begun.
 
     Raises:
-        DataError: if a folder has no runs.
+        DataError: if there are none.
     """
-    planned = [
-        str((order.parent / name).relative_to(folder))
-        for order in sorted(folder.rglob(ORDER))
-        for name in _order(order.parent)
-    ]
-    begun = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob(CONFIG))
-    if not planned and not begun:
+    planned = [order.parent / name for order in sorted(folder.rglob(ORDER)) for name in _order(order.parent)]
+    others = sorted(path.parent for path in folder.rglob(CONFIG))
+    runs = [run for run in dict.fromkeys([*planned, *others]) if not begun or (run / CONFIG).exists()]
+    if not runs:
         raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
-    return list(dict.fromkeys([*planned, *begun]))
+    return [str(run.relative_to(folder)) for run in runs]
 
 
 def rounds_of(folder: Path) -> int:

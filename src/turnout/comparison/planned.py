@@ -10,7 +10,6 @@ from pathlib import Path
 
 import cloudpickle
 
-from turnout.comparison.executors import check_jobs
 from turnout.comparison.folders import check_name, run_folder
 from turnout.comparison.run import Resources, Run
 from turnout.core.checks import ConfigurationError, check_seed, count, refuse
@@ -27,8 +26,8 @@ def check_runs(runs: Sequence[Run], resources: Resources) -> int:
     """Return the number of local processes that perform runs, and check that runs can be sent to them.
 
     Raises:
-        ConfigurationError: if a number of jobs or threads is below 1, devices are not GPUs of this machine, or
-            experiments cannot be pickled.
+        ConfigurationError: if a number of jobs or threads is below 1, an executor has no ``submit``, devices are not GPUs
+            of this machine, or experiments cannot be pickled.
     """
     count("threads", resources.threads)
     count("lockstep", resources.lockstep)
@@ -37,7 +36,9 @@ def check_runs(runs: Sequence[Run], resources: Resources) -> int:
             f"lockstep: got {resources.lockstep} with threads={resources.threads}, needed threads=1: use processors by "
             "jobs"
         )
-    check_jobs(resources.executor, resources.runs_per_job)
+    count("runs_per_job", resources.runs_per_job)
+    if (executor := resources.executor) is not None and not callable(getattr(executor, "submit", None)):
+        raise refuse("executor", given=executor, needed="a concurrent.futures.Executor, such as ProcessPoolExecutor(4)")
     check_gpus(resources.devices)
     default = len(resources.devices) or max(1, num_processors() // resources.threads)
     processes = min(default if resources.jobs is None else resources.jobs, -(-len(runs) // resources.lockstep))

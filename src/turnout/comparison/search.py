@@ -56,7 +56,7 @@ def search(
     with outer.watched(study.folder), display(left * len(study.seeds), progress) as tell:
         # Other workers may run the same batch: `perform_all` divides its runs among them, and `_record` skips the trials
         # that another worker has recorded.
-        while batch := _next(study, num_trials):
+        while batch := study.next(num_trials):
             failures: dict[str, str] = {}
             try:
                 earlier = [run for name in study.points for run in study.runs(name)]
@@ -73,12 +73,6 @@ def search(
         folders = [run for name in study.points if name not in study.failures for run in study.runs(name)]
         save_order(study.folder, folders)
     return _result(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
-
-
-def _next(study: Study, num_trials: int) -> dict[str, dict[str, Any]]:
-    """Return the next batch of a study that several workers may share."""
-    with lock.locked(study.folder, patience=lock.PATIENCE):
-        return study.next(num_trials)
 
 
 def _record(study: Study, result: Search, failures: Mapping[str, str]) -> None:

@@ -116,7 +116,7 @@ class Study:
 
     def next(self, num_trials: int) -> dict[str, dict[str, Any]]:
         """Return the next points by name: the rest of a batch, or a new batch; empty once there are `num_trials`."""
-        with self._stored():
+        with lock.locked(self.folder, patience=lock.PATIENCE), self._stored():
             known = self._study.get_trials(deepcopy=False)
             waiting = any(not trial.state.is_finished() for trial in known)
             end = -(-len(known) // self.trials_at_once) * self.trials_at_once
@@ -124,7 +124,7 @@ class Study:
                 end += self.trials_at_once
             for number in range(len(known), min(end, num_trials)):
                 self._study.add_trial(self._drawn(number))
-        return self._points(finished=False)
+            return self._points(finished=False)
 
     def tell(self, name: str, value: float | None, failure: str = "") -> None:
         """Record the figure of a trial; None, NaN and failures count as the worst."""
