@@ -86,42 +86,23 @@ def card_of(
 
 
 def _evaluation(history: History) -> list[str]:
-    """Return lines on the final figures of a run."""
-    summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
-    scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
-    return [
-        *_table(("metric", "value"), {name_of(key): f"{value:.4g}" for key, value in scores.items()}),
-        "",
-        f"Means over the last tenth of the {history.last_round:,} rounds.",
-        *_stopped(history),
-        *_fairness(history),
-        *_privacy(summary),
-    ]
-
-
-def _stopped(history: History) -> list[str]:
-    """Return lines on the end of a run that test examples ended."""
-    note = explain(history.stopped_by or "")
-    return ["", f"{note[0].upper()}{note[1:]}."] if note else []
-
-
-def _fairness(history: History) -> list[str]:
-    """Return lines on the distribution of accuracy over clients, where it was recorded."""
-    fairness = history.summary().get("fairness")
-    if fairness is None:
-        return []
-    return [
-        "",
-        f"Over clients, the mean {name_of(fairness['of'])} is {fairness['mean']:.4g}, its standard deviation "
-        f"{fairness['spread']:.4g}, and the mean of the worst tenth {fairness['worst']:.4g}.",
-    ]
-
-
-def _privacy(summary: Mapping[str, float]) -> list[str]:
-    """Return lines on the differential privacy of the run."""
-    if "epsilon" not in summary:
-        return ["", "The run had no differential privacy."]
-    return ["", f"The run had client-level differential privacy with epsilon {summary['epsilon']:.4g}."]
+    """Return lines on the final figures of a run, how it ended, its clients, and its differential privacy."""
+    summary = history.summary()
+    figures = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+    scores = {name_of(key): f"{value:.4g}" for key, value in figures.items() if key.startswith(("test_", "train_"))}
+    notes = [f"Means over the last tenth of the {history.last_round:,} rounds."]
+    if note := explain(history.stopped_by or ""):
+        notes.append(f"{note[0].upper()}{note[1:]}.")
+    if (fairness := summary.get("fairness")) is not None:
+        notes.append(
+            f"Over clients, the mean {name_of(fairness['of'])} is {fairness['mean']:.4g}, its standard deviation "
+            f"{fairness['spread']:.4g}, and the mean of the worst tenth {fairness['worst']:.4g}."
+        )
+    if (epsilon := figures.get("epsilon")) is None:
+        notes.append("The run had no differential privacy.")
+    else:
+        notes.append(f"The run had client-level differential privacy with epsilon {epsilon:.4g}.")
+    return [*_table(("metric", "value"), scores), *(line for note in notes for line in ("", note))]
 
 
 def _loading(file: str, format: str, module: nn.Module | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.export import usage
+
+LOG = logging.getLogger(__name__)
 
 
 class Predicting:
@@ -60,7 +63,12 @@ class Predicting:
         """
         if self._are_numbers:
             raise ConfigurationError("the targets of the run are numbers, which have no probabilities: write predict()")
-        return usage.probabilities(self._outputs(table, client), usage.loss_of(self.config))
+        loss = usage.loss_of(self.config)
+        shares = usage.probabilities(self._outputs(table, client), loss)
+        if loss not in (*usage.BINARY, *usage.LOGITS):
+            LOG.warning("predict_proba(): it is unknown what the loss %s takes outputs for: their softmax is returned, which "
+                        "is no probability unless they are logits", loss)  # fmt: skip
+        return shares
 
     def _outputs(self, table: Any, client: int | None) -> torch.Tensor:
         """Return the outputs of the model for the rows of a table.

@@ -22,7 +22,7 @@ Prepared = Preparation | FittedTransform
 BINARY = ("BCEWithLogitsLoss", "BCELoss", "MultiLabelSoftMarginLoss")
 """Losses of labels 0 and 1, with one output for each."""
 
-_LOGITS = ("cross_entropy", "CrossEntropyLoss", "NLLLoss")  # losses with an output for each class
+LOGITS = ("cross_entropy", "CrossEntropyLoss", "NLLLoss")  # losses with an output for each class
 _OF_NUMBERS = ("squared_error", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "PoissonNLLLoss")
 
 
@@ -103,7 +103,7 @@ def _classes(loss: str) -> list[str]:
     if loss in BINARY:
         limit = "0.5" if loss == "BCELoss" else "0"
         return [f"classes = [preparation['classes'][int(output > {limit})] for output in outputs.flatten()]"]
-    return ["classes = [preparation['classes'][i] for i in outputs.argmax(1)]"] if loss in _LOGITS else []
+    return ["classes = [preparation['classes'][i] for i in outputs.argmax(1)]"] if loss in LOGITS else []
 
 
 def described(preparation: Prepared) -> dict[str, str]:
@@ -141,18 +141,10 @@ def loss_of(config: Mapping[str, Any] | None) -> str:
     return loss["kind"] if isinstance(loss, Mapping) else str(loss)
 
 
-def are_logarithms(config: Mapping[str, Any] | None) -> bool:
-    """Return True if a run's loss takes outputs for logarithms of the numbers to predict."""
-    loss = (config or {}).get("loss")
-    return (
-        isinstance(loss, Mapping)
-        and loss["kind"] == "PoissonNLLLoss"
-        and bool((loss.get("options") or {}).get("log_input"))
-    )
-
-
 def probabilities(outputs: torch.Tensor, loss: str) -> np.ndarray:
     """Return the probabilities of classes, or of several labels, ``[n, C]``, from outputs as the loss takes them.
+
+    Of a loss that is not known, outputs count as logits.
 
     Raises:
         ConfigurationError: if there is a single output, and the loss is not known to take a logit or a probability.
@@ -171,9 +163,6 @@ def probabilities(outputs: torch.Tensor, loss: str) -> np.ndarray:
             "loss=torch.nn.BCEWithLogitsLoss() or torch.nn.BCELoss(), or read the outputs yourself, those of "
             "result.model(result.preparation(table))"
         )
-    if loss not in _LOGITS:
-        LOG.warning("predict_proba(): it is unknown what the loss %s takes outputs for: their softmax is returned, which is "
-                    "no probability unless they are logits", loss)  # fmt: skip
     return torch.softmax(outputs.double(), dim=1).numpy()
 
 
@@ -181,7 +170,10 @@ def numbers(outputs: torch.Tensor, config: Mapping[str, Any] | None) -> np.ndarr
     """Return predicted numbers, without the second axis if there is one for each example."""
     if (loss := loss_of(config)) not in _OF_NUMBERS:
         LOG.warning("predict(): it is unknown what the loss %s takes outputs for: they are returned as they are", loss)
-    outputs = outputs.exp() if are_logarithms(config) else outputs
+    given = (config or {}).get("loss")
+    options = given.get("options") if isinstance(given, Mapping) else None
+    if loss == "PoissonNLLLoss" and (options or {}).get("log_input"):  # outputs are logarithms of the numbers
+        outputs = outputs.exp()
     return (outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs).numpy()
 
 
@@ -191,8 +183,7 @@ def predictions(outputs: torch.Tensor, preparation: Prepared | None, loss: str) 
     Raises:
         DataError: if outputs are NaN.
     """
-    many = loss not in BINARY and outputs.dim() > 1 and outputs.shape[1] > 1  # of which the largest counts
-    shares = torch.softmax(outputs.double(), dim=1).numpy() if many else probabilities(outputs, loss)
+    shares = probabilities(outputs, loss)
     if (missing := np.isnan(shares).any(axis=1)).any():
         row = int(missing.argmax()) + 1
         raise DataError(

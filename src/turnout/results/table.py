@@ -102,12 +102,9 @@ def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[Ce
 
 def rich_tables(rows: Sequence[Row]) -> Group:
     """Return the comparison for a terminal: results and, if recorded, requirements and influence of clients."""
-    shares = (
-        [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
-    )
-    required = [rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)]
-    groups = [rich_table(rows, keys, BY_LABELS)] if (keys := by_labels(rows)) else []
-    return Group(rich_table(rows), *groups, *required, *shares)
+    others = {BY_LABELS: by_labels(rows), **APPEAL, "Influence of a client (fair share = 1)": INFLUENCE}
+    shown = [rich_table(rows, keys, title) for title, keys in others.items() if cells(rows, keys)[0]]
+    return Group(rich_table(rows), *shown)
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> TextTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
@@ -233,20 +233,20 @@ def leads(table: Table, reference: str, cells: Sequence[Cell]) -> dict[str, Lead
     cells: it is no estimate for other data.
     """
     names = [cell.name for cell in cells if cell.name in table.standings.get(reference, {})]
-    gaps, ahead = dict[str, Gap](), dict[str, list[bool]]()
+    found: dict[str, Lead] = {}
     for rule, row in table.standings.items():
         shared = [name for name in names if name in row]
         if rule == reference or not shared or len(shared) < SHARE * len(names):
             continue
         mine, theirs = (_means(table, each, shared) for each in (rule, reference))
-        if (found := gap(mine, theirs)) is not None:
-            gaps[rule] = found
-            ahead[rule] = [
-                (standing.gap.mean if standing.gap else 0.0) > 0 for name in shared if (standing := row[name])
-            ]
-    adjusted = dict(zip(gaps, holm([each.p for each in gaps.values()]), strict=True))
-    order = sorted(gaps, key=lambda rule: -gaps[rule].mean if math.isfinite(gaps[rule].mean) else math.inf)
-    return {rule: Lead(gaps[rule], adjusted[rule], sum(ahead[rule]), len(ahead[rule])) for rule in order}
+        if (difference := gap(mine, theirs)) is not None:
+            ahead = sum((each := row[name].gap) is not None and each.mean > 0 for name in shared)
+            found[rule] = Lead(difference, math.nan, ahead, len(shared))
+    adjusted = holm([lead.gap.p for lead in found.values()])
+    tested = {rule: replace(lead, p=p) for (rule, lead), p in zip(found.items(), adjusted, strict=True)}
+    means = {rule: lead.gap.mean for rule, lead in tested.items()}
+    order = sorted(means, key=lambda rule: -means[rule] if math.isfinite(means[rule]) else math.inf)
+    return {rule: tested[rule] for rule in order}
 
 
 def _means(table: Table, rule: str, names: Sequence[str]) -> dict[int, float]:
