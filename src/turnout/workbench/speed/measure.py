@@ -59,25 +59,23 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         ConfigurationError: if there are fewer than two rounds, or experiments cannot run.
     """
     count("rounds", experiment.rounds, least=2, instead="The first round is not counted among the others")
-    device, seconds, updates = torch.device(experiment.device), [], []
     simulation = TimedSimulation(experiment)
-    synchronize(device)
-    startup, watch = process.age() - apart, simulation.watch
-    began = time.perf_counter()
-    _round(simulation, device, seconds, updates)
+    synchronize(torch.device(experiment.device))
+    startup, began = process.age() - apart, time.perf_counter()
+    simulation.round()
     usage = time.perf_counter(), process.Usage.now()
     for _ in range(experiment.rounds - 1):
-        _round(simulation, device, seconds, updates)
-    total = startup + time.perf_counter() - began - watch.seconds["evaluation"]
+        simulation.round()
+    total = startup + time.perf_counter() - began - simulation.watch.seconds["evaluation"]
     figures = {"peer": "turnout", "workload": name, "rounds": experiment.rounds}
-    figures |= _speed(seconds, updates, startup, total)
+    figures |= _speed(simulation, startup, total)
     figures |= _load(usage, experiment.rounds - 1)
     train = experiment.data.train
     data_mb = (train.x.nbytes + train.y.nbytes) / 2**20
     figures |= {"peak_rss_mb": round(process.peak(), 1), "data_mb": round(data_mb, 1)}
     figures |= {"stages_s": _stages(simulation)}
     figures |= _losses(simulation)
-    figures |= _arithmetic(simulation, sum(seconds), rates)
+    figures |= _arithmetic(simulation, rates)
     objective = simulation.objective
     if rates and experiment.engine == "auto":
         figures |= {"client_updates_per_s_by_engine": _by_engine(simulation, figures["client_updates_per_s"])}
@@ -95,41 +93,30 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     }
 
 
-def _round(simulation: TimedSimulation, device: torch.device, seconds: list[float], updates: list[int]) -> None:
-    """Time a round without its evaluation, and count its updates."""
-    watch = simulation.watch
-    begin, scoring, trained = time.perf_counter(), watch.seconds["evaluation"], simulation.workers.num_trained
-    simulation.round()
-    synchronize(device)
-    seconds.append(time.perf_counter() - begin - (watch.seconds["evaluation"] - scoring))
-    updates.append(simulation.workers.num_trained - trained)
-
-
 def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | None]:
     """Return the updates per second of both engines: the known speed of one, and that of a few rounds with the other."""
     experiment, used = simulation.experiment, simulation.objective.engine
     other: Engine = "one_by_one" if used == "vectorized" else "vectorized"
     speeds: dict[str, float | None] = {used: speed, other: None}
-    seconds, updates = [], []
     try:
         timed = TimedSimulation(replace(experiment, engine=other))
     except ConfigurationError:  # torch.func.vmap cannot batch the model
         return speeds
     for _ in range(min(experiment.rounds, _ROUNDS_OF_OTHER)):
-        _round(timed, torch.device(experiment.device), seconds, updates)
-    return speeds | {other: round(statistics.median(updates[1:]) / statistics.median(seconds[1:]), 2)}
+        timed.round()
+    return speeds | {other: round(statistics.median(timed.updates[1:]) / statistics.median(timed.seconds[1:]), 2)}
 
 
-def _speed(seconds: list[float], updates: list[int], startup: float, total: float) -> dict[str, Any]:
+def _speed(simulation: TimedSimulation, startup: float, total: float) -> dict[str, Any]:
     """Summarize the duration of rounds and the updates per second: the first round alone, statistics of the others."""
-    later, done = seconds[1:], updates[1:]
+    (first, *later), done = simulation.seconds, simulation.updates[1:]
     middle = statistics.median(later)
     rates = [u / s for u, s in zip(done, later, strict=True)]
     low, _, high = statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
     return {
         "startup_s": round(startup, 3),
-        "first_round_s": round(seconds[0], 4),
-        "startup_and_first_round_s": round(startup + seconds[0], 3),
+        "first_round_s": round(first, 4),
+        "startup_and_first_round_s": round(startup + first, 3),
         "round_s_median": round(middle, 5),
         "round_s_min": round(min(later), 5),
         "round_s_max": round(max(later), 5),
@@ -173,9 +160,10 @@ def _losses(simulation: Simulation) -> dict[str, Any]:
     return {"initial_loss": round(before, 5), "final_loss": round(after, 5), "loss_fell": after < before}
 
 
-def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
+def _arithmetic(simulation: TimedSimulation, rates: bool) -> dict[str, Any]:
     """Return the operations of local steps and, with `rates`, the share of the machine's throughput that they use."""
     done = arithmetic.of_gradient(simulation.experiment).times(simulation.workers.num_examples_used)
+    seconds = sum(simulation.seconds)
     figures = {
         "gflop_per_update": round(done.total / max(simulation.workers.num_trained, 1) / 1e9, 6),
         "gflops": round(done.total / seconds / 1e9, 3),

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import fields
 
 import numpy as np
+import torch
 
 from turnout.configuration import Configuration
 from turnout.core.types import Report, State, Task
+from turnout.engine.hardware import synchronize
 from turnout.pieces.local import Sgd
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.simulation import Simulation
@@ -81,19 +83,25 @@ class TimedSimulation(Simulation):
 
     Attributes:
         watch: the stopwatch.
+        seconds, updates: duration of each round without its evaluation, and its number of updates.
         workers: the clients, which count updates and the examples of gradients in local steps.
     """
 
     def __init__(self, experiment: Configuration) -> None:
         super().__init__(experiment)
         self.watch = Stopwatch()
+        self.seconds, self.updates = list[float](), list[int]()
         self.workers: TimedClients = TimedClients.of(self.workers, self.watch)
 
     def round(self) -> None:
-        """Take a round; what is neither training nor evaluation counts for the server."""
+        """Take and time a round; what is neither training nor evaluation counts for the server."""
+        begin, scoring, trained = time.perf_counter(), self.watch.seconds["evaluation"], self.workers.num_trained
         self.workers.last = []
         with self.watch.stage("server"):
             super().round()
+        synchronize(torch.device(self.experiment.device))
+        self.seconds.append(time.perf_counter() - begin - (self.watch.seconds["evaluation"] - scoring))
+        self.updates.append(self.workers.num_trained - trained)
 
     def evaluate(self) -> dict[str, float]:
         """Evaluate the current model."""
