@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
@@ -16,6 +15,7 @@ from turnout.comparison.planned import check_runs, first_of, runs_of
 from turnout.comparison.processes import Processes
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.sharing import Worker
+from turnout.comparison.tuning import Tuner
 from turnout.comparison.update import Listener, Update
 from turnout.core.checks import TurnoutError
 from turnout.core.other_names import explains_arguments
@@ -23,9 +23,6 @@ from turnout.experiment import Experiment
 from turnout.record import outer
 from turnout.results.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
-
-if TYPE_CHECKING:
-    from turnout.comparison.tune import Tune
 
 
 class RunsFailed(TurnoutError):
@@ -64,7 +61,7 @@ def compare(
     executor: Executor | None = None,
     runs_per_job: int = 1,
     devices: Sequence[str] = (),
-    tune: Tune | None = None,
+    tune: Tuner | None = None,
     lockstep: int = 1,
 ) -> list[RunRecord]:
     """Run every experiment with every seed, and return the records ordered by experiment and seed.

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from turnout.core.checks import ConfigurationError, count, positive
 
@@ -160,3 +161,18 @@ class Search:
         """Return the values of each axis that were tried, ascending."""
         points = {point for point, _, _ in self._figures}
         return {axis: sorted({point[index] for point in points}) for index, axis in enumerate(self.axes)}
+
+
+class Tuner(Protocol):
+    """Chooses values for the experiments of a comparison, as `turnout.Tune` does."""
+
+    def choose(
+        self,
+        experiments: Mapping[str, Callable[..., Any]],
+        reported: Sequence[int],
+        folder: Path,
+        resources: Any,
+        progress: Any,
+    ) -> dict[str, Tuned]:
+        """Return the chosen values of each experiment; `reported` are the seeds of the comparison."""
+        ...

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -34,14 +34,12 @@ from turnout.results.records import RunRecord
 from turnout.workbench.reproduction import panels
 from turnout.workbench.reproduction import table as tables
 from turnout.workbench.reproduction.declaration import Drawing, Reproduction
+from turnout.workbench.reproduction.options import ReproduceOptions
 from turnout.workbench.reproduction.outcome import Outcome
 from turnout.workbench.reproduction.page import write_outcome
 from turnout.workbench.reproduction.reading import load
 from turnout.workbench.reproduction.reading import names as known
 from turnout.workbench.reproduction.tabulated import tabulated
-
-if TYPE_CHECKING:
-    from turnout.workbench.commands.reproduce import ReproduceOptions
 
 _WITH_VALUE = (
     "--folder",
