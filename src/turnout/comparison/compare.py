@@ -153,19 +153,19 @@ def perform_all(
             perform_in(Processes(processes, resources), worker, stopped)
         else:
             perform_in_sequence(worker, resources, stopped)
-    updates = dict(zip(queue, worker.ended, strict=True))
-    return _finished({run: updates[run] for run in runs}, worker.records, folder)
+    return _finished(runs, worker, folder)
 
 
-def _finished(updates: Mapping[Run, Update], loaded: Mapping[Run, RunRecord], folder: Path) -> dict[Run, RunRecord]:
-    """Return the records of all runs; those that are not `loaded` are read.
+def _finished(runs: Sequence[Run], worker: Worker, folder: Path) -> dict[Run, RunRecord]:
+    """Return the records of all runs; those that the worker has not loaded are read.
 
     Raises:
         RunsFailed: if some runs failed.
         Stopped: if some runs were stopped.
     """
+    updates = {run: worker.ended[run] for run in runs}
     finished = [run for run, update in updates.items() if update.status == "done"]
-    done = {run: loaded.get(run) or load_record(run.folder) for run in finished}
+    done = {run: worker.records.get(run) or load_record(run.folder) for run in finished}
     if failures := [update for update in updates.values() if update.status == "failed"]:
         raise RunsFailed(failures, done)
     if len(done) < len(updates):

@@ -46,7 +46,7 @@ class _Runs:
 
     def __init__(self, total: int, console: Console, bars: Terminal | None) -> None:
         self._total, self._num_ended, self._running = total, 0, dict[str, Update]()
-        self._console, self._bars, self._written = console, bars, time.monotonic()
+        self._console, self.drawing, self._written = console, bars, time.monotonic()
         self.draw()
 
     def __call__(self, update: Update) -> None:
@@ -56,9 +56,9 @@ class _Runs:
             self._num_ended += update.status != "stopped"
         else:
             self._running[str(update)] = update
-        if self._bars is not None:
+        if self.drawing is not None:
             if update.status == "failed":
-                self._bars.say(ended(update))
+                self.drawing.say(ended(update))
             self.draw()
         elif over:
             self._print(ended(update))
@@ -68,9 +68,9 @@ class _Runs:
 
     def draw(self, last: bool = False) -> None:
         """Draw the bars."""
-        if self._bars is not None:
+        if self.drawing is not None:
             running = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
-            self._bars.draw([("all runs", self._num_ended, self._total, ""), *running], last)
+            self.drawing.draw([("all runs", self._num_ended, self._total, ""), *running], last)
 
     def _print(self, text: str) -> None:
         self._written = time.monotonic()

@@ -132,7 +132,7 @@ def _job(packed: bytes, resources: Resources, folder: str, stop: str) -> list[Up
     """Perform the runs of a job, in a process of an executor."""
     with outer.watched(Path(folder)), Worker(Path(folder), pickle.loads(packed), lambda _: None) as worker:
         perform_in_sequence(worker, resources, _StopFile(Path(stop)))
-        return worker.ended
+        return list(worker.ended.values())
 
 
 class _StopFile:

@@ -54,13 +54,14 @@ class Worker:
         listener: receives the updates of this worker and, every second, those of the others.
 
     Attributes:
+        ended: the last update of each run, in the order of the queue.
         records: records of the runs that other workers have finished.
     """
 
     def __init__(self, folder: Path, runs: Sequence[Run], listener: Listener) -> None:
         self._runs, self._listener = {str(run): run for run in runs}, listener
         self._left, self._running = deque(runs), dict[str, Update]()
-        self._ended: dict[Run, Update] = {}
+        self.ended = {run: Update(run.label, run.seed, "stopped", note="not begun") for run in runs}
         self.records: dict[Run, RunRecord] = {}
         self._written = self._read = 0.0
         self._path = folder / WORKERS / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
@@ -80,14 +81,6 @@ class Worker:
     def is_done(self) -> bool:
         """True if the queue is empty."""
         return not self._left
-
-    @property
-    def ended(self) -> list[Update]:
-        """The last update of each run, in the order of the queue."""
-        return [
-            self._ended.get(run) or Update(run.label, run.seed, "stopped", note="not begun")
-            for run in self._runs.values()
-        ]
 
     def leave(self) -> None:
         """Clear the queue."""
@@ -125,7 +118,7 @@ class Worker:
             if update.status == "elsewhere":  # it may still fail or be killed there
                 self._left.append(run)
             else:
-                self._ended[run] = update
+                self.ended[run] = update
         if update.status != "elsewhere":
             self._listener(update)
         self.refresh()

@@ -67,8 +67,6 @@ class Study:
         known_name("sampler", self.sampler, get_args(Sampler))
         count("sampler_seed", self.sampler_seed, least=0)
         count("trials_at_once", self.trials_at_once)
-        self._worst = math.inf if self.measure.less_is_better else -math.inf
-        self._axes = {axis: _distribution(among) for axis, among in self.space.items()}
         # Another worker may be creating it, too.
         with lock.locked(self.folder, patience=lock.PATIENCE), self._stored():
             self._study = optuna.create_study(
@@ -131,7 +129,7 @@ class Study:
         with self._stored():
             if failure:
                 self._study.set_user_attr("failures", {**self.failures, name: failure})
-            figure = self._worst if value is None or math.isnan(value) else value
+            figure = self.measure.worst if value is None or math.isnan(value) else value
             self._study.tell(int(name.removeprefix("trial-")), figure)
 
     def runs(self, name: str) -> list[Path]:
@@ -167,7 +165,7 @@ class Study:
 
         scratch = optuna.create_study(direction=self._study.direction, sampler=self._sampler_of(number))
         scratch.add_trials(self._study.get_trials(deepcopy=False))
-        drawn = scratch.ask(dict(self._axes))
+        drawn = scratch.ask({axis: _distribution(among) for axis, among in self.space.items()})
         return optuna.trial.create_trial(
             state=optuna.trial.TrialState.RUNNING, params=drawn.params, distributions=drawn.distributions
         )

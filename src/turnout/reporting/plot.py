@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,8 @@ def plot(runs: Mapping[str, Scored] | Sequence[RunRecord], what: str | None = No
     records = _records(runs)
     recorded = sorted(recorded_columns(records))
     known = [*recorded, *_OTHERS, "participation"]
-    what = _default(records) if what is None else known_name("plot", what, known)
+    default = next((name for name in BY_IMPORTANCE if has_column(records, name)), "local_loss")
+    what = default if what is None else known_name("plot", what, known)
     _warn_of_missing(records, what)
     if what == "participation":
         return client_figures.participation_raster(records[0])
@@ -109,21 +110,14 @@ def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], boo
 def _records(runs: Mapping[str, Scored] | Sequence[RunRecord]) -> list[RunRecord]:
     """Convert runs to records."""
     if isinstance(runs, Mapping):
-        runs = [RunRecord(name, 0, _history(name, result)) for name, result in runs.items()]
+        for name, result in runs.items():
+            if not isinstance(getattr(result, "history", None), History):
+                raise ConfigurationError(
+                    f"plot() takes results, which Experiment.run() gives, got {result!r} as {name!r}"
+                )
+        runs = [RunRecord(name, 0, result.history) for name, result in runs.items()]
     if not runs or not all(isinstance(run, RunRecord) for run in runs):
         raise ConfigurationError(
             f"plot() takes results by name, such as {{'fedau': result}}, or what compare() returned, got {runs!r}"
         )
     return list(runs)
-
-
-def _history(name: str, result: Any) -> History:
-    """Return the tables of a result."""
-    if not isinstance(history := getattr(result, "history", None), History):
-        raise ConfigurationError(f"plot() takes results, which Experiment.run() gives, got {result!r} as {name!r}")
-    return history
-
-
-def _default(records: Sequence[RunRecord]) -> str:
-    """Return the most important recorded column."""
-    return next((name for name in BY_IMPORTANCE if has_column(records, name)), "local_loss")

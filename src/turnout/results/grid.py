@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
@@ -177,15 +177,10 @@ class Search(Sweep):
     @cached_property
     def best_so_far(self) -> list[float]:
         """The best figure up to each trial, among those with all seeds; NaN before the first."""
-        better = min if self.measure.less_is_better else max
-        bests, best = [], math.nan
-        complete = set(self.ranking)
-        for name in self.points:
-            value = self.scores[name].value if name in complete else math.nan
-            if math.isfinite(value):
-                best = better(best, value) if math.isfinite(best) else value
-            bests.append(best)
-        return bests
+        complete, worst = set(self.ranking), self.measure.worst
+        values = [self.scores[name].value if name in complete else worst for name in self.points]
+        bests = accumulate(values, min if self.measure.less_is_better else max)
+        return [best if math.isfinite(best) else math.nan for best in bests]
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
