@@ -47,7 +47,7 @@ def _is_users(thing: Any) -> bool:
     """Return whether a module, function or class is in a file that is no part of a package or of the standard library."""
     try:
         file = Path(inspect.getsourcefile(thing) or "")
-    except TypeError:
+    except (OSError, TypeError):  # a class of a notebook has no file
         return False
     name = thing.__name__ if inspect.ismodule(thing) else thing.__module__
     installed = any(part in _INSTALLED for part in file.parts) or file.is_relative_to(_STANDARD)
