@@ -12,8 +12,7 @@ from turnout.base.server_step import server_step
 from turnout.core.adapter import Adapter
 from turnout.core.types import Report
 from turnout.pieces.aggregation import FedStale
-from turnout.pieces.server_optimizer.amplified import Amplified
-from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.server_optimizer.sgd import Amplified, ServerSgd
 from turnout.pieces.weighting import KnownRates, Participation
 from turnout.simulation import Simulation
 

@@ -11,7 +11,7 @@ from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd,
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 from turnout.pieces.local import PeriodicScaffold
-from turnout.pieces.server_optimizer.amplified import Amplified
+from turnout.pieces.server_optimizer.sgd import Amplified
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import turnout as to
 from turnout.base.trial import report, weigh
-from turnout.pieces.weighting.appeal import Appeal
+from turnout.pieces.weighting.requirement import Appeal
 
 
 def test_gradient_is_the_mean_of_clients_gradients_by_q() -> None:

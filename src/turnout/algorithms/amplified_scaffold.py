@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
 from turnout.pieces.local import PeriodicScaffold
-from turnout.pieces.server_optimizer.amplified import Amplified
+from turnout.pieces.server_optimizer.sgd import Amplified
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.defaults import Defaults
 from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
-from turnout.pieces.aggregation.tracked_sum import TrackedSum
+from turnout.pieces.aggregation.running_sums import TrackedSum
 from turnout.pieces.local.tracking import GradientTracking
 from turnout.pieces.weighting import DivideByClients
 

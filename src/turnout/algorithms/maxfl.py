@@ -9,7 +9,7 @@ from __future__ import annotations
 from turnout.algorithms.recipe import ALGORITHMS, TEN, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
 from turnout.pieces.local import AppealGap
 from turnout.pieces.weighting import Appeal, DivideBySumPlus
-from turnout.pieces.weighting.appeal import Q
+from turnout.pieces.weighting.requirement import Q
 
 
 @ALGORITHMS.register

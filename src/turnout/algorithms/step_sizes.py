@@ -66,21 +66,12 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
 def _is_covered(algorithm: Algorithm) -> bool:
     """Return whether the theorems cover an algorithm: constant steps on both parts, and the mean over a uniform sample."""
     local, personal = algorithm.local, algorithm.personal
-    if (
-        not isinstance(personal, Personal)
-        or personal.alternate
-        or local.traits.adapts
-        or not _averages_a_sample(algorithm)
-    ):
-        return False
-    numbers = (getattr(local, "lr", None), getattr(algorithm.server, "lr", None))
-    return all(isinstance(lr, float | int) for lr in numbers) and isinstance(getattr(local, "steps", None), int)
-
-
-def _averages_a_sample(algorithm: Algorithm) -> bool:
-    """Return whether the direction is the mean over a uniform sample of clients, or over all clients."""
-    plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
-    return plain and isinstance(algorithm.selection, Uniform | AllAvailable)
+    plain = isinstance(personal, Personal) and not personal.alternate and not local.traits.adapts
+    mean = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
+    sampled = isinstance(algorithm.selection, Uniform | AllAvailable)
+    lrs = (getattr(local, "lr", None), getattr(algorithm.server, "lr", None))
+    constant = all(isinstance(lr, float | int) for lr in lrs) and isinstance(getattr(local, "steps", None), int)
+    return plain and mean and sampled and constant
 
 
 def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, float], tuple[str, float], float]:

@@ -18,9 +18,9 @@ from turnout.engine.compile.compare import same_bits
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.objective import Objective
 from turnout.pieces.local.descent import LaneTensors, StepInputs, Stretch
-from turnout.pieces.local.direction import steepest
 from turnout.pieces.local.local_step import LocalStep
 from turnout.pieces.local.sgd import HeavyBall
+from turnout.pieces.local.update import steepest
 
 from ...logs import logged
 from ..layers import convolution, normalized, recurrent
@@ -287,7 +287,7 @@ def test_unused_layer_is_supported(monkeypatch):
         step(before, state, StepInputs(examples[i], None, keys[i], lr[i]))
     here = LaneTensors(params, objective.initial.repeat(4, 1), torch.zeros(4), x, y)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(Stretch(here, state, None, 1, StepInputs(examples[rows], None, keys[rows], lr[rows])))
+        step.repeat(Stretch(here, state, None, StepInputs(examples[rows], None, keys[rows], lr[rows])))
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(params, expected)
@@ -322,7 +322,7 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     monkeypatch.setattr(replay, "_CALLS", 0)
     for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
         step.repeat(
-            Stretch(here, state, None, 1, StepInputs(inputs.examples[rows], None, inputs.keys[rows], inputs.lr[rows]))
+            Stretch(here, state, None, StepInputs(inputs.examples[rows], None, inputs.keys[rows], inputs.lr[rows]))
         )
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
@@ -335,7 +335,7 @@ def test_traced_steps_are_no_cycle_that_keeps_the_model_in_memory(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     module, x = convolution()
     objective, step, here, state, inputs = alone(module, x.flatten(0, 1))
-    step.repeat(Stretch(here, state, None, 1, inputs))
+    step.repeat(Stretch(here, state, None, inputs))
     assert objective._compiled
     freed, was_enabled = weakref.ref(objective), gc.isenabled()
     gc.disable()
@@ -356,7 +356,7 @@ def test_padding_of_single_clients_is_removed_in_every_step(monkeypatch):
     for i, real in enumerate([3, 4] * 4 + [3]):
         before = here._replace(params=expected, total=torch.zeros(1))
         step(before, state, StepInputs(examples[i][..., :real], None, keys[i], lr[i]))
-    step.repeat(Stretch(here, state, None, 1, StepInputs(examples, mask, keys, lr)))
+    step.repeat(Stretch(here, state, None, StepInputs(examples, mask, keys, lr)))
     assert torch.equal(here[0], expected)
     assert not objective._compiled
 

@@ -30,7 +30,7 @@ def stretches(whole, row, alone=True) -> list[tuple[Any, ...]]:
     part = whole.part(
         slice(row, row + 1), StepState.of(whole, HeavyBall(), {}), torch.zeros(100, 2), torch.zeros(100), alone
     )
-    return [(each.number, *each.inputs[:2], each.first) for each in part.stretches]
+    return [(len(each.inputs.lr), *each.inputs[:2], each.first) for each in part.stretches]
 
 
 @pytest.mark.parametrize(("row", "numbers", "widths"), [(0, [2, 1, 2, 1], [4, 2, 4, 2]), (1, [2, 1], [4, 1])])

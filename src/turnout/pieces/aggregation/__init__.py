@@ -10,7 +10,6 @@ from turnout.pieces.aggregation.combination import MinimumDiameter as MinimumDia
 from turnout.pieces.aggregation.combination import MultiKrum as MultiKrum
 from turnout.pieces.aggregation.coordinatewise import Median as Median
 from turnout.pieces.aggregation.coordinatewise import TrimmedMean as TrimmedMean
-from turnout.pieces.aggregation.feddyn import FedDyn as FedDyn
 from turnout.pieces.aggregation.last_updates import FedStale as FedStale
 from turnout.pieces.aggregation.last_updates import FedVarp as FedVarp
 from turnout.pieces.aggregation.last_updates import Mifa as Mifa
@@ -25,8 +24,9 @@ from turnout.pieces.aggregation.models import KeptModels as KeptModels
 from turnout.pieces.aggregation.models import RecentModels as RecentModels
 from turnout.pieces.aggregation.models import WeightedModels as WeightedModels
 from turnout.pieces.aggregation.private_sum import PrivateSum as PrivateSum
+from turnout.pieces.aggregation.running_sums import FedDyn as FedDyn
+from turnout.pieces.aggregation.running_sums import TrackedSum as TrackedSum
 from turnout.pieces.aggregation.secure_sum import SecureSum as SecureSum
-from turnout.pieces.aggregation.tracked_sum import TrackedSum as TrackedSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum as WeightedSum
 
 __getattr__ = _lookup(__name__)

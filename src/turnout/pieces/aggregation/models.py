@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.ranges import Count, Positive
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.aggregation.requirements import needs_whole_step
+from turnout.pieces.aggregation.requirements import needs_single_draws, needs_whole_step
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,7 @@ class KeptModels(Aggregation, name="kept_models"):
                 "requires one model for all, and with KeptModels every client continues from its own: leave the "
                 "correction out"
             )
-        if algorithm.selection.repeats:
-            raise ConfigurationError(
-                f"{type(algorithm.selection).__name__} draws a client twice, and a client keeps only one model: "
-                "write Uniform(10)"
-            )
+        needs_single_draws(algorithm, "and a client keeps only one model")
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``."""

@@ -5,20 +5,40 @@ Each error states the mathematical reason.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from turnout.base import ScalesByReports, Server, ShortensSteps, Slots
 from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError
+from turnout.pieces.aggregation.private_quantile import check_count
+from turnout.pieces.aggregation.private_secure import check_secure
+from turnout.pieces.aggregation.private_shares import check_shares
 from turnout.pieces.guard.clip import ClipControls
 from turnout.pieces.selection.uniform import Poisson, Uniform
 from turnout.pieces.weighting import DivideByClients, DivideByCurvature, DivideByParticipants
 from turnout.pieces.weighting.normalize import ByOneNumber
 
 
-def check_sums(algorithm: Slots, control_norm: float | None) -> None:
+def check_fit(algorithm: Slots, piece: Any) -> None:
+    """Raise an error for an algorithm that reads more than a `PrivateSum` with one contribution of each client's own data."""
+    _check_controls(algorithm, piece.control_norm)
+    _check_sums(algorithm)
+    _check_weights(algorithm)
+    _check_divisor(algorithm, piece.cohort)
+    check_count(algorithm, piece)
+    if piece.sampling_rate is not None:
+        _check_coins(algorithm, piece.sampling_rate)
+    if piece.sampled_from is not None:
+        _check_fixed_size(algorithm, piece.cohort)
+    check_shares(algorithm, piece)
+    if piece.secure is not None:
+        check_secure(algorithm)
+
+
+def _check_sums(algorithm: Slots) -> None:
     """Raise an error if the server reads anything about clients' data but noised sums."""
-    _check_controls(algorithm, control_norm)
     if reads_data(algorithm.selection):
         raise ConfigurationError(
             f"PrivateSum: {type(algorithm.selection).__name__} selects the cohort by measurements of clients' data, so "
@@ -59,7 +79,7 @@ def _check_controls(algorithm: Slots, norm: float | None) -> None:
         )
 
 
-def check_weights(algorithm: Slots) -> None:
+def _check_weights(algorithm: Slots) -> None:
     """Raise an error for weights that depend on the data of other clients."""
     *chain, last = algorithm.weighting
     for piece in algorithm.weighting:
@@ -83,7 +103,7 @@ def check_weights(algorithm: Slots) -> None:
         )
 
 
-def check_divisor(algorithm: Slots, cohort: int | None) -> None:
+def _check_divisor(algorithm: Slots, cohort: int | None) -> None:
     """Raise an error if `cohort` is missing, or if it is given although weights are divided by all N clients."""
     last = algorithm.weighting[-1]
     if not isinstance(last, DivideByClients) and cohort is None:
@@ -95,7 +115,7 @@ def check_divisor(algorithm: Slots, cohort: int | None) -> None:
         raise ConfigurationError("PrivateSum: the chain divides by all N clients: leave cohort out")
 
 
-def check_coins(algorithm: Slots, rate: float) -> None:
+def _check_coins(algorithm: Slots, rate: float) -> None:
     """Raise an error if Poisson sampling is counted, but cohorts are drawn otherwise or their size is used.
 
     With Poisson sampling, each client is drawn independently with the same probability, and the number of clients drawn
@@ -121,7 +141,7 @@ def check_coins(algorithm: Slots, rate: float) -> None:
         )
 
 
-def check_fixed_size(algorithm: Slots, cohort: int | None) -> None:
+def _check_fixed_size(algorithm: Slots, cohort: int | None) -> None:
     """Raise an error if sampling of fixed size is counted, but cohorts are drawn otherwise or rounds are dependent.
 
     With samples of fixed size, the participants of a round reveal who did not participate. If the contribution of a

@@ -11,17 +11,10 @@ from turnout.base import Aggregation, Slots
 from turnout.core.ranges import Count, Positive, Whole
 from turnout.core.types import Federation, State
 from turnout.pieces.aggregation.maskable import CLIPS_BEFORE
-from turnout.pieces.aggregation.private_fit import (
-    check_coins,
-    check_divisor,
-    check_fixed_size,
-    check_sums,
-    check_weights,
-)
+from turnout.pieces.aggregation.private_fit import check_fit
 from turnout.pieces.aggregation.private_options import Inside, QuantileRate, check_options
-from turnout.pieces.aggregation.private_quantile import check_count, update_multiplier
-from turnout.pieces.aggregation.private_secure import check_secure, check_secure_options, with_shares
-from turnout.pieces.aggregation.private_shares import check_shares
+from turnout.pieces.aggregation.private_quantile import update_multiplier
+from turnout.pieces.aggregation.private_secure import check_secure_options, with_shares
 from turnout.pieces.aggregation.round_noise import CONTROL, RoundNoise
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.privacy.accounting import Release
@@ -63,17 +56,7 @@ class PrivateRelease(Aggregation, ABC):
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for algorithms that read more than a sum with one contribution of each client's own data."""
-        check_sums(algorithm, self.control_norm)
-        check_weights(algorithm)
-        check_divisor(algorithm, self.cohort)
-        check_count(algorithm, self)
-        if self.sampling_rate is not None:
-            check_coins(algorithm, self.sampling_rate)
-        if self.sampled_from is not None:
-            check_fixed_size(algorithm, self.cohort)
-        check_shares(algorithm, self)
-        if self.secure is not None:
-            check_secure(algorithm)
+        check_fit(algorithm, self)
 
     @property
     def secure_sum(self) -> SecureSum | None:

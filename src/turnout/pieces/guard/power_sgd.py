@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -74,7 +73,7 @@ class PowerSgd(Compression, OfShapes, name="power_sgd"):
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: Shapes = ()) -> MemoryShapes:
         """Return the shapes of the error e and of the last Q, in the type in which Q is computed."""
-        numbers = sum(m * r for _, m, r in _matrices(shapes or self.shapes, self.rank) if r)
+        numbers = sum(_sizes(shapes or self.shapes, self.rank)["right"])
         return super().memory(num_params, dtype) | {"power": ((numbers,), _computed(dtype))}
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
@@ -100,18 +99,19 @@ class PowerSgd(Compression, OfShapes, name="power_sgd"):
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the products of the factors, and the uncompressed parameters, ``[B, P]``."""
-        result, (left, right, whole) = [], (iter(part) for part in self._split(code, len(keys)))
+        sizes, result = _sizes(self.shapes, self.rank), []
+        parts = {name: iter(rows.split(sizes[name], dim=1)) for name, rows in code.items()}
         for n, m, r in _matrices(self.shapes, self.rank):
             if r:
-                p, q = next(left).reshape(-1, n, r), next(right).reshape(-1, m, r)
+                p, q = next(parts["left"]).reshape(-1, n, r), next(parts["right"]).reshape(-1, m, r)
                 result.append((p.to(_computed(dtype)) @ q.to(_computed(dtype)).mT).flatten(1).to(dtype))
             else:
-                result.append(next(whole).to(dtype))
+                result.append(next(parts["whole"]).to(dtype))
         return torch.cat(result, dim=1)
 
     def _encode(self, rows: torch.Tensor, starts: torch.Tensor) -> State:
         matrices = _matrices(self.shapes, self.rank)
-        begin = iter(starts.split([m * r for _, m, r in matrices if r], dim=1))
+        begin = iter(starts.split(_sizes(self.shapes, self.rank)["right"], dim=1))
         code: dict[str, list[torch.Tensor]] = {"left": [], "right": [], "whole": []}
         for part, (n, m, r) in zip(rows.split([n * m for n, m, _ in matrices], dim=1), matrices, strict=True):
             if r:
@@ -123,24 +123,14 @@ class PowerSgd(Compression, OfShapes, name="power_sgd"):
                 code["whole"].append(part)
         return {name: torch.cat(parts, dim=1).to(rows.dtype) for name, parts in code.items() if parts}
 
-    def _split(self, code: State, number: int) -> tuple[Sequence[torch.Tensor], ...]:
-        """Return the left factors, the right factors and the uncompressed parameters, one tensor for each parameter."""
-        matrices, nothing = _matrices(self.shapes, self.rank), torch.empty(number, 0)
-        sizes = {
-            "left": [n * r for n, _, r in matrices if r],
-            "right": [m * r for _, m, r in matrices if r],
-            "whole": [n * m for n, m, r in matrices if not r],
-        }
-        return tuple(code.get(name, nothing).split(size, dim=1) if size else () for name, size in sizes.items())
-
     def _filled(self, factors: torch.Tensor) -> torch.Tensor:
         """Return a mask of the right factors ``[B, sum m r]`` whose matrix is not zero, bool of the same shape."""
-        parts = factors.split([m * r for _, m, r in _matrices(self.shapes, self.rank) if r], dim=1)
+        parts = factors.split(_sizes(self.shapes, self.rank)["right"], dim=1)
         return torch.cat([(part != 0).any(dim=1, keepdim=True).expand_as(part) for part in parts or (factors,)], dim=1)
 
     def _first(self, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Return the initial Q of all matrices: normal numbers of each row's key."""
-        number = sum(m * r for _, m, r in _matrices(self.shapes, self.rank) if r)
+        number = sum(_sizes(self.shapes, self.rank)["right"])
         bits = fold(keys[:, None], torch.arange(number, device=keys.device))
         return normal(bits).to(rows.device, _computed(rows.dtype))
 
@@ -161,6 +151,16 @@ def _matrices(shapes: Shapes, rank: int) -> tuple[tuple[int, int, int], ...]:
         r = min(rank, n, m)
         result.append((n, m, r if r * (n + m) < n * m else 0))
     return tuple(result)
+
+
+def _sizes(shapes: Shapes, rank: int) -> dict[str, list[int]]:
+    """Return the numbers of elements of the left factors, the right factors and the uncompressed parameters."""
+    matrices = _matrices(shapes, rank)
+    return {
+        "left": [n * r for n, _, r in matrices if r],
+        "right": [m * r for _, m, r in matrices if r],
+        "whole": [n * m for n, m, r in matrices if not r],
+    }
 
 
 def _computed(dtype: torch.dtype) -> torch.dtype:

@@ -187,14 +187,11 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
         """Return the task with adapters of the clients' ranks, and with the start and the end of their tails."""
         task, ranks = super().receive(task, memory, clients), self.of(memory, clients)
         # A client of a rank <= `least` has an empty tail, which is neither penalized nor pruned.
-        tail = {"tail": self._shorter(ranks), "rank": ranks}
+        pruned = (self.decay * ranks.double()).floor().to(torch.int64).clamp(min=self.least).minimum(ranks)
+        ends = {"tail": pruned, "rank": ranks}
         return replace(
-            task, own=task.own | {name: to_device(value, task.params.device) for name, value in tail.items()}
+            task, own=task.own | {name: to_device(value, task.params.device) for name, value in ends.items()}
         )
-
-    def _shorter(self, ranks: torch.Tensor) -> torch.Tensor:
-        """Return the ranks after pruning, int64 ``[B]``."""
-        return (self.decay * ranks.double()).floor().to(torch.int64).clamp(min=self.least).minimum(ranks)
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with the new rank, and with zeros beyond it."""

@@ -17,10 +17,9 @@ from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.pieces.local.descent import Descent, StepState
-from turnout.pieces.local.direction import Direction
 from turnout.pieces.local.local_step import LocalStep, split_tensors
 from turnout.pieces.local.minibatches import Plan
-from turnout.pieces.local.update import Update
+from turnout.pieces.local.update import Direction, Update
 
 PREFIX = "solver."
 """Prefix of the names of a solver's state in client memory."""

@@ -122,7 +122,7 @@ class Descent:
                 padded = self.weighted or width is None
                 mask = None if self.mask is None or not padded else self.mask[now][..., :width]
                 inputs = StepInputs(self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes])
-                stretches.append(Stretch(here, moments, first, high - low, inputs, lanes - active))
+                stretches.append(Stretch(here, moments, first, inputs, lanes - active))
                 first = None
         return Part(params, start, stretches)
 
@@ -209,15 +209,13 @@ class Stretch:
         here: the tensors of the lanes.
         moments: state of the update rule, ``[b, ...]`` by name.
         first: step size, loss and gradient of a first step that is known in advance; else None.
-        number: number of the steps that remain after it.
-        inputs: the inputs of these steps, with a row for each.
+        inputs: the inputs of the steps that remain after it, with a row for each.
         idle: number of the last lanes whose clients have finished, so that nothing reads what they compute.
     """
 
     here: LaneTensors
     moments: State
     first: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
-    number: int
     inputs: StepInputs
     idle: int = 0
 

@@ -16,8 +16,7 @@ from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
 from turnout.pieces.local.descent import LaneTensors, Part, StepInputs, Stretch
-from turnout.pieces.local.direction import Direction, shares, steepest
-from turnout.pieces.local.update import Update, descend
+from turnout.pieces.local.update import Direction, Update, descend, shares, steepest
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class LocalStep:
             results = [rows.clone() for rows in finished]
             if stretch.first is not None:
                 self.move(stretch.here, stretch.moments, *stretch.first)
-            if stretch.number:
+            if len(stretch.inputs.lr):
                 self.repeat(stretch)
             for rows, result in zip(finished, results, strict=True):
                 rows.copy_(result)

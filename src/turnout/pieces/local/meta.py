@@ -10,8 +10,8 @@ import torch
 from turnout.base import FineTunes, Traits
 from turnout.core.checks import ConfigurationError
 from turnout.core.ranges import Positive
-from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
+from turnout.pieces.local.update import Direction, GradientAt
 
 Hessian = Literal["none", "difference"]
 

@@ -13,9 +13,9 @@ from turnout.core.ranges import Count, Positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 from turnout.pieces.local.solver import Solver
+from turnout.pieces.local.update import Direction, GradientAt
 
 
 @dataclass(frozen=True)

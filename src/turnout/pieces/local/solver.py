@@ -16,9 +16,8 @@ from turnout.core.schedule import StepSize
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
-from turnout.pieces.local.direction import Direction, steepest
 from turnout.pieces.local.minibatches import Plan, Sampling, batches_per_pass, plan
-from turnout.pieces.local.update import MaxNorm, Update
+from turnout.pieces.local.update import Direction, MaxNorm, Update, steepest
 from turnout.pieces.local.work import Amount, Work, check_work
 
 

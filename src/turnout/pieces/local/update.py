@@ -1,4 +1,4 @@
-"""Base class of update rules, which turn the gradients of local steps into directions."""
+"""Rules of a local step: the direction that its minibatches give, and what an update rule makes of it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,28 @@ import torch
 from turnout.core.checks import not_negative, positive, refuse
 from turnout.core.schedule import LARGEST
 from turnout.core.types import State
+
+GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+"""Function from parameters ``[B, P]`` and a minibatch number in the step to loss ``[B]`` and gradient ``[B, P]``."""
+
+Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tensor]]
+"""Function from parameters and a `GradientAt` to the loss ``[B]`` and direction ``[B, P]`` of a step.
+
+Runs with equal directions share traces.
+"""
+
+
+def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss and the gradient on the first minibatch of the step."""
+    return gradient(params, 0)
+
+
+def shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch.Tensor) -> torch.Tensor:
+    """Return the share of a step's examples in each of its minibatches, ``[parts, B]``; equal shares without a mask."""
+    if mask is None:
+        return like.new_full((len(parts), num_lanes), 1 / len(parts))
+    counts = mask[parts.start : parts.stop].sign().sum(dim=2)
+    return counts / counts.sum(dim=0)
 
 
 def descend(params: torch.Tensor, direction: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:

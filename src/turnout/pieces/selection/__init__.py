@@ -6,11 +6,11 @@ from turnout.pieces.selection.by_gradient import ByAlignmentAndInexactness as By
 from turnout.pieces.selection.by_gradient import ByGradientNorm as ByGradientNorm
 from turnout.pieces.selection.by_record import LeastServed as LeastServed
 from turnout.pieces.selection.by_record import LongestAbsent as LongestAbsent
-from turnout.pieces.selection.everyone import AllAvailable as AllAvailable
 from turnout.pieces.selection.one_place import OnePlace as OnePlace
 from turnout.pieces.selection.oort import Oort as Oort
 from turnout.pieces.selection.power_of_choice import PowerOfChoice as PowerOfChoice
 from turnout.pieces.selection.power_of_choice import RecentLoss as RecentLoss
+from turnout.pieces.selection.uniform import AllAvailable as AllAvailable
 from turnout.pieces.selection.uniform import Poisson as Poisson
 from turnout.pieces.selection.uniform import TwoCohorts as TwoCohorts
 from turnout.pieces.selection.uniform import Uniform as Uniform

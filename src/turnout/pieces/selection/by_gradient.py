@@ -17,6 +17,7 @@ from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
 from turnout.pieces.selection.fixed_size import Size, size_of
+from turnout.pieces.weighting.alignment import mean_gradient
 
 
 class _ByScore(Selection):
@@ -52,12 +53,8 @@ class _ByScore(Selection):
         scores = scores if scores.any() else np.ones_like(scores)
         # Divide by the largest score first, so that the sum does not overflow.
         edges = np.cumsum(scores / scores.max())
-        draws = uniform(
-            fold(
-                stream("selection", candidates.seed, candidates.round),
-                np.arange(size_of(self.cohort_size, candidates.num_clients)),
-            )
-        )
+        key = stream("selection", candidates.seed, candidates.round)
+        draws = uniform(fold(key, np.arange(size_of(self.cohort_size, candidates.num_clients))))
         chosen = np.searchsorted(edges, draws * edges[-1], side="right")
         return np.sort(measured.client[chosen])
 
@@ -73,10 +70,8 @@ class _ByScore(Selection):
     def mean_gradient(self, measured: Report) -> torch.Tensor:
         """Return ``grad f``, float64 ``[P]``."""
         gradient = measured.seen["start_gradient"]
-        if not self.by_examples:
-            return Updates.of(gradient).mean()
-        sizes = to_device(measured.num_examples, gradient.device, torch.float64)
-        return Updates.of(gradient).weighted_sum(sizes) / sizes.sum()
+        sizes = to_device(measured.num_examples, gradient.device, torch.float64) if self.by_examples else None
+        return mean_gradient(measured, sizes)
 
 
 @dataclass(frozen=True)

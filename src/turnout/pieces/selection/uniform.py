@@ -1,4 +1,4 @@
-"""Select clients at random with equal probabilities: a cohort of fixed size, independently, or with replacement."""
+"""Select all available clients, or some at random: a cohort of fixed size, independently, or with replacement."""
 
 from __future__ import annotations
 
@@ -6,13 +6,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.base import Enlargeable, Selection, enlarged_size
+from turnout.base import Enlargeable, Selection, TakesAll, enlarged_size
 from turnout.core.candidates import Candidates
 from turnout.core.random import fold, stream, uniform
 from turnout.core.ranges import Share
 from turnout.pieces.local.measurements import StartGradient
 from turnout.pieces.selection.draws import first_available, with_replacement
 from turnout.pieces.selection.fixed_size import FixedSize, Size, size_of
+
+
+@dataclass(frozen=True)
+class AllAvailable(TakesAll, Enlargeable, name="all_available"):
+    """Select all available clients.
+
+    The availability of all N clients is looked up, since the size of the cohort grows with N anyway.
+
+    Example:
+        >>> from turnout.base.trial import select
+        >>> select(AllAvailable(), num_clients=5)
+        [0, 1, 2, 3, 4]
+    """
+
+    needs_rounds = None
+
+    def enlarged(self, factor: float) -> AllAvailable:
+        """Return the same selection, which is already the largest."""
+        return self
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return all available clients, ascending, int64 ``[B]``."""
+        return candidates.everyone()
 
 
 @dataclass(frozen=True)

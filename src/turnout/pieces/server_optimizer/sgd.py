@@ -1,4 +1,4 @@
-"""The plain step of the server."""
+"""The plain step of the server, and the step that is amplified at the end of a period."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.base import AddsDirection, Server, WithState
+from turnout.base import AddsDirection, Server, StepsAlone, WithState
+from turnout.core.ranges import Count, Positive
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
-from turnout.core.types import State
+from turnout.core.types import Federation, State
 
 
 @dataclass(frozen=True)
@@ -38,3 +39,57 @@ class ServerSgd(Server, AddsDirection, name="sgd"):
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Return the model after a step along the direction, and the state."""
         return params.add(direction, alpha=step_size_at(self.lr, version)), state
+
+
+@dataclass(frozen=True)
+class Amplified(Server, StepsAlone, name="amplified"):
+    """Take a plain step in every round, and amplify the progress of each period of rounds (amplified FedAvg).
+
+    ``x <- x + u`` in every round, and ``x <- x_0 + gamma (x - x_0)`` at the end of every period of P rounds. Here x is
+    the model, u is the direction, i.e. the aggregated update, x_0 is the model at the start of the period, and gamma is
+    the amplification.
+
+    The participants of one round may be few and alike. So a round takes a short step, and a period, in which other
+    clients take part as well, takes a long one in the direction on which all of its participants agree. A period ends
+    on time, even without a report in its last round. With gamma = 1 it is `ServerSgd` with the step size 1.
+
+    Args:
+        period: length P of a period, in rounds (server steps), >= 1.
+        gamma: amplification, > 0. Values above 1 extrapolate.
+
+    State: ``moved [P]``, the progress of the model in this period.
+
+    Raises:
+        ConfigurationError: if `period` is below 1, or if `gamma` is not positive.
+
+    Example:
+        The end of a period of two rounds doubles its progress:
+
+        >>> from turnout.base.trial import step
+        >>> step(Amplified(period=2, gamma=2.0), [1.0], [1.0], [1.0])
+        [[1.0], [4.0], [5.0]]
+
+    References: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS
+    2022 (amplified FedAvg); Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous
+    data: a new communication-efficient algorithm and analysis", NeurIPS 2024.
+    """
+
+    client_rows = ()
+
+    period: Count = 10
+    gamma: Positive = 1.5
+
+    def init(self, federation: Federation) -> State:
+        """Return the state at the start of a period."""
+        return {"moved": torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)}
+
+    def acts_alone(self, version: int) -> bool:
+        """Return whether a period ends."""
+        return (version + 1) % self.period == 0
+
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
+        """Return the model after a step along the direction, amplified at the end of a period, and the state."""
+        moved = state["moved"] + direction
+        if not self.acts_alone(version):
+            return params + direction, {"moved": moved}
+        return params + direction.add(moved, alpha=self.gamma - 1.0), {"moved": torch.zeros_like(moved)}

@@ -59,11 +59,10 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
             raise ConfigurationError(
                 f"{len(rates)} participation rates were given for {federation.num_clients} clients"
             )
-        if not ((rates > 0) & (rates <= 1)).all():
-            worst = int(np.flatnonzero(~((rates > 0) & (rates <= 1)))[0])
+        if len(wrong := np.flatnonzero(~((rates > 0) & (rates <= 1)))):
             raise ConfigurationError(
-                f"the participation rate of client {worst} is {rates[worst]}; 1/p needs 0 < p <= 1: raise the floor of the "
-                "availability, or use fedau with a cutoff"
+                f"the participation rate of client {wrong[0]} is {rates[wrong[0]]}; 1/p needs 0 < p <= 1: raise the "
+                "floor of the availability, or use fedau with a cutoff"
             )
         return {"inverse": torch.from_numpy(1.0 / rates)}
 
