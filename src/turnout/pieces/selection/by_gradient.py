@@ -17,7 +17,6 @@ from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
 from turnout.pieces.selection.fixed_size import Size, size_of
-from turnout.pieces.weighting.alignment import mean_gradient
 
 
 class _ByScore(Selection):
@@ -70,8 +69,10 @@ class _ByScore(Selection):
     def mean_gradient(self, measured: Report) -> torch.Tensor:
         """Return ``grad f``, float64 ``[P]``."""
         gradient = measured.seen["start_gradient"]
-        sizes = to_device(measured.num_examples, gradient.device, torch.float64) if self.by_examples else None
-        return mean_gradient(measured, sizes)
+        if not self.by_examples:
+            return Updates.of(gradient).mean()
+        sizes = to_device(measured.num_examples, gradient.device, torch.float64)
+        return Updates.of(gradient).weighted_sum(sizes) / sizes.sum()
 
 
 @dataclass(frozen=True)
