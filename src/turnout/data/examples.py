@@ -111,12 +111,6 @@ class Examples:
             allowed = "0 upwards" if limit is None else f"0 to {limit - 1}, one per client name"
             raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
 
-    def numbered(self) -> Self:
-        """Replace the inputs by the indices of the examples; those of the test follow the training examples."""
-        rows = torch.arange(len(self.x) + (0 if self.test_x is None else len(self.test_x)))[:, None]
-        test_x = None if self.test_x is None else rows[len(self.x) :]
-        return replace(self, x=rows[: len(self.x)], test_x=test_x, prepare=None)
-
     def pooled(self) -> Self:
         """Merge the official test split into the training examples.
 

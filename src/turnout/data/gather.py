@@ -1,4 +1,4 @@
-"""Assign rows of examples to clients and splits, and gather them as shards in one copy."""
+"""Draw the rows of the pooled test and of the tests and validation of clients, and gather them as shards in one copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, below_one, refuse
 from turnout.core.random import generator
 from turnout.data.examples import Examples
 from turnout.data.shards import Shards
@@ -42,65 +42,111 @@ def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.
     return rank < number[owner]
 
 
-def rows_of(
-    rows: np.ndarray, owner: np.ndarray, mask: np.ndarray, holders: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows under `mask` that belong to `holders`, and the number of rows of each holder."""
-    selected = mask & np.isin(owner, holders)
-    return rows[selected], np.bincount(owner[selected], minlength=holders.max() + 1)[holders]
+def draw_test(source: Examples, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the pooled test, and return the other rows and those of the test, each in the order of the data.
+
+    Examples are sorted by class, in random order within a class, and the i-th is drawn where i * fraction passes an integer.
+    The number of drawn examples is then correct to within one, overall and in each class.
+    """
+    n = len(source.y)
+    if source.test_x is not None:
+        if test_fraction is not None:
+            needed = f"None, because {source.name} has an official test split of {len(source.test_x)} examples"
+            instead = (
+                "For tests inside each client, write client_test_fraction; to do without the official split, "
+                "official_test='pool'"
+            )
+            raise refuse("test_fraction", given=test_fraction, needed=needed, instead=instead)
+        return np.arange(n), np.empty(0, dtype=np.int64)
+    fraction = 0.2 if test_fraction is None else test_fraction
+    below_one("test_fraction", fraction)
+    one_each = source.num_classes is not None and source.y.dim() == 1
+    classes = source.y.numpy(force=True) if one_each else np.zeros(n)
+    order = np.lexsort((generator("pooled test", seed).random(n), classes))
+    passed = np.floor(np.arange(n + 1) * fraction)
+    taken = np.zeros(n, dtype=bool)
+    taken[order] = np.diff(passed) > 0
+    note_none(source.name, "test_fraction", fraction, taken)
+    return np.flatnonzero(~taken), np.flatnonzero(taken)
 
 
-def gather(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    groups: dict[str, tuple[np.ndarray, np.ndarray]],
-    weights: torch.Tensor | None = None,
-) -> dict[str, Shards]:
-    """Return the shards of several groups of rows with sizes of clients; all are views of one copy of the examples."""
-    rows = torch.from_numpy(np.concatenate([rows for rows, _ in groups.values()])).to(x.device)
-    x, y = x.index_select(0, rows), y.index_select(0, rows)
-    weights = None if weights is None else weights.index_select(0, rows)
-    shards, start = {}, 0
-    for name, (of_group, sizes) in groups.items():
-        part = slice(start, start + len(of_group))
-        of_part = None if weights is None else weights[part]
-        shards[name] = Shards(x[part], y[part], np.concatenate([[0], np.cumsum(sizes)]), of_part)
-        start = part.stop
-    return shards
+def no_pooled_test(source: Examples, test_fraction: float | None, test_clients: int) -> float:
+    """Return 0, the share of examples for a pooled test if whole clients are the test, after checks."""
+    if source.test_x is not None:
+        raise ConfigurationError(
+            f"test_clients: got {test_clients}, and {source.name} has an official test split, which would be another test: "
+            "write official_test='pool' to give its examples to clients, or leave test_clients out"
+        )
+    if test_fraction:
+        raise ConfigurationError(
+            f"test_clients: got {test_clients} beside test_fraction={test_fraction}, and there is one pooled test: "
+            "leave one of them out"
+        )
+    return 0.0
 
 
-def flip(y: torch.Tensor, rows: np.ndarray, num_classes: int | None) -> torch.Tensor:
-    """Return the labels, with those of `rows` replaced by C - 1 - y."""
-    if len(rows) == 0 or num_classes is None:
-        return y
-    y, index = y.clone(), torch.from_numpy(rows).to(y.device)
-    y[index] = num_classes - 1 - y[index]
-    return y
+Part = tuple[np.ndarray, np.ndarray]
+"""The rows of some clients, one client after another, and the number of rows of each."""
+
+Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+"""Inputs, targets and weights of examples."""
 
 
 @dataclass(frozen=True, eq=False)
-class Clients:
-    """The rows and roles of M clients, of which some never train.
+class Held:
+    """Rows that clients hold.
 
     Attributes:
         rows: rows of all clients, concatenated.
         owner: client of each of `rows`, ascending.
-        natural: id of each client in the source, ascending ``[M]``, or None.
-        training, unseen, validation, test, flipped: numbers of the clients in each role, ascending.
     """
 
     rows: np.ndarray
     owner: np.ndarray
+
+    def by(self, clients: np.ndarray, mask: np.ndarray | bool = True) -> Part:
+        """Return the rows under `mask` that some clients hold."""
+        selected = mask & np.isin(self.owner, clients)
+        return self.rows[selected], np.bincount(self.owner[selected], minlength=clients.max(initial=-1) + 1)[clients]
+
+
+def gather(
+    examples: Arrays, num_classes: int | None, parts: Mapping[str, Part], flipped: np.ndarray
+) -> dict[str, Shards]:
+    """Return the shards of several parts; all are views of one copy of the examples.
+
+    Labels y of the rows `flipped` become C - 1 - y.
+    """
+    x, y, weights = examples
+    rows = torch.from_numpy(np.concatenate([rows for rows, _ in parts.values()])).to(x.device)
+    x, y = x.index_select(0, rows), y.index_select(0, rows)
+    weights = None if weights is None else weights.index_select(0, rows)
+    if len(flipped) and num_classes is not None:
+        y = torch.where(torch.isin(rows, torch.from_numpy(flipped).to(rows.device)), num_classes - 1 - y, y)
+    shards, start = {}, 0
+    for name, (of_part, sizes) in parts.items():
+        part = slice(start, start + len(of_part))
+        of_examples = None if weights is None else weights[part]
+        shards[name] = Shards(x[part], y[part], np.concatenate([[0], np.cumsum(sizes)]), of_examples)
+        start = part.stop
+    return shards
+
+
+@dataclass(frozen=True, eq=False)
+class Clients(Held):
+    """The rows and roles of M clients, of which some never train.
+
+    Attributes:
+        natural: id of each client in the source, ascending ``[M]``, or None.
+        training, unseen, validation, test, flipped: numbers of the clients in each role, ascending.
+    """
+
     natural: np.ndarray | None
     training: np.ndarray
     unseen: np.ndarray
     validation: np.ndarray
     test: np.ndarray
     flipped: np.ndarray
-
-    def rows_of(self, clients: np.ndarray) -> np.ndarray:
-        """Return the rows of some clients."""
-        return self.rows[np.isin(self.owner, clients)]
 
     @classmethod
     def cast(
@@ -139,49 +185,43 @@ class Clients:
         return cls(np.concatenate(held), owner, natural, training, **parts, flipped=np.concatenate(flipped))
 
 
-def own_examples(
+def own_parts(
     source: Examples,
     clients: Clients,
     test_rows: np.ndarray,
     client_test_fraction: float,
     validation_fraction: float,
     seed: int,
-) -> dict[str, Shards]:
-    """Return all shards of the source's training examples, gathered in one copy."""
+) -> dict[str, Part]:
+    """Return the rows of the source's training examples in each split.
+
+    Raises:
+        ConfigurationError: if an unseen client has no examples.
+    """
     tests = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
     validating = _validating(clients, tests, validation_fraction, seed)
     note_none(source.name, "client_test_fraction", client_test_fraction, tests)
     note_none(source.name, "validation_fraction", validation_fraction, validating)
+    nobody = clients.training[:0]
     groups = {
-        "train": (~tests & ~validating, clients.training),
-        "validation": (validating, clients.training if validation_fraction else ()),
-        "client_test": (tests, clients.training if client_test_fraction else ()),
-        "unseen_train": (~tests, clients.unseen),
-        "unseen_test": (tests, clients.unseen if client_test_fraction else ()),
-        "unseen_validation": (np.ones_like(tests), clients.validation),
+        "train": (clients.training, ~tests & ~validating),
+        "validation": (clients.training if validation_fraction else nobody, validating),
+        "client_test": (clients.training if client_test_fraction else nobody, tests),
+        "unseen_train": (clients.unseen, ~tests),
+        "unseen_test": (clients.unseen if client_test_fraction else nobody, tests),
+        "unseen_validation": (clients.validation, True),
     }
-    parts = {
-        name: rows_of(clients.rows, clients.owner, mask, np.asarray(holders))
-        for name, (mask, holders) in groups.items()
-        if len(holders)
-    }
-    if len(clients.test):  # there are no `test_rows` then
-        test_rows = clients.rows_of(clients.test)
-    if len(clients.test) or len(test_rows):
-        parts["test"] = (test_rows, np.array([len(test_rows)]))
-    flipped = clients.rows_of(clients.flipped)
-    shards = gather(source.x, flip(source.y, flipped, source.num_classes), parts, source.weights)
-    _check_unseen(shards)
-    return shards
-
-
-def _check_unseen(shards: Mapping[str, Shards]) -> None:
-    """Raise an error for unseen clients without examples."""
-    if "unseen_train" in shards and (empty := (shards["unseen_train"].sizes == 0)).any():
+    parts = {name: clients.by(holders, mask) for name, (holders, mask) in groups.items() if len(holders)}
+    if "unseen_train" in parts and (empty := parts["unseen_train"][1] == 0).any():
         raise ConfigurationError(
             f"{empty.sum()} of {len(empty)} unseen clients have no examples: write fewer clients, a larger alpha, "
             "or empty='drop' in split()"
         )
+    if len(clients.test):  # there are no `test_rows` then
+        test_rows, _ = clients.by(clients.test)
+    if len(clients.test) or len(test_rows):
+        parts["test"] = (test_rows, np.array([len(test_rows)]))
+    return parts
 
 
 def _validating(clients: Clients, tests: np.ndarray, fraction: float, seed: int) -> np.ndarray:
@@ -197,9 +237,10 @@ def official_tests(source: Examples, clients: Clients, client_test_fraction: flo
     """Return the shards of the official test split: by client if its clients are known, else pooled."""
     if source.test_x is None or source.test_y is None:
         return {}
+    examples = source.test_x, source.test_y, source.test_weights
     ids, known = source.test_client_ids, source.client_ids
     if clients.natural is None or ids is None or known is None or not np.isin(ids, known).any():
-        return {"test": Shards.pooled(source.test_x, source.test_y, source.test_weights)}
+        return {"test": Shards.pooled(*examples)}
     if client_test_fraction:
         needed = f"0, because {source.name} has official test examples for each client"
         raise refuse("client_test_fraction", given=client_test_fraction, needed=needed)
@@ -209,9 +250,8 @@ def official_tests(source: Examples, clients: Clients, client_test_fraction: flo
     client = np.searchsorted(clients.natural, ids).clip(max=len(clients.natural) - 1)
     owner = np.where(clients.natural[client] == ids, client, -1)
     order = np.argsort(owner, kind="stable")
-    everyone = np.ones(len(order), dtype=bool)
-    groups = {"client_test": rows_of(order, owner[order], everyone, clients.training)}
+    tests = Held(order, owner[order])
+    parts = {"client_test": tests.by(clients.training)}
     if len(clients.unseen):
-        groups["unseen_test"] = rows_of(order, owner[order], everyone, clients.unseen)
-    flipped = np.flatnonzero(np.isin(owner, clients.flipped))
-    return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups, source.test_weights)
+        parts["unseen_test"] = tests.by(clients.unseen)
+    return gather(examples, source.num_classes, parts, tests.by(clients.flipped)[0])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from turnout.core.checks import (
     ConfigurationError,
@@ -23,12 +22,10 @@ from turnout.core.other_names import explains_arguments
 from turnout.data.columns import Columns
 from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData
-from turnout.data.gather import Clients, official_tests, own_examples
+from turnout.data.gather import Clients, draw_test, gather, no_pooled_test, official_tests, own_parts
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
-from turnout.data.pooled_test import draw_test, no_pooled_test
 from turnout.data.preparation import Preparation
-from turnout.data.shards import Shards
 from turnout.data.transformer import FittedTransform, Transformed
 from turnout.data.transforms import check_transforms
 
@@ -91,8 +88,6 @@ def split_source(
     _check_options(source, others, shares, flip_labels, seed)
     known_name("value of empty", empty, ("refuse", "drop"))
     known_name("value of official_test", official_test, ("keep", "pool"))
-    raw = source
-    source = source if source.prepare is None else source.numbered()
     source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
     partition = _partition(source, partition)
@@ -101,7 +96,8 @@ def split_source(
     pool, test_rows = draw_test(source, test_fraction, seed)
     assigned = _assign(source, pool, partition, num_clients, sum(others.values()), seed)
     holders = list(filter(len, assigned)) if empty == "drop" else assigned
-    natural = _natural(source, partition, holders)
+    ids = source.client_ids if isinstance(partition, ById) else None
+    natural = None if ids is None else ids[[rows[0] for rows in holders]]
     clients = Clients.cast(holders, natural, others, flip_labels, seed)
     options = {
         "num_clients": num_clients, "seed": seed, "test_fraction": test_fraction,
@@ -111,9 +107,11 @@ def split_source(
     later = {
         "validation_fraction": validation_fraction, "validation_clients": validation_clients, "test_clients": test_clients,
     }  # fmt: skip
-    shards = own_examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
+    parts = own_parts(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
+    source, preparation = _prepared(source, parts["train"][0])
+    examples = source.x, source.y, source.weights
+    shards = gather(examples, source.num_classes, parts, clients.by(clients.flipped)[0])
     shards |= official_tests(source, clients, client_test_fraction)
-    shards, preparation = _prepared(raw.prepare, shards)
     described: dict[str, Any] = {"preparation": preparation.plain()} if isinstance(preparation, Preparation) else {}
     return FederatedData(
         name=source.name,
@@ -126,16 +124,13 @@ def split_source(
     )
 
 
-def _prepared(
-    prepare: Callable[[np.ndarray], torch.Tensor] | None, shards: dict[str, Shards]
-) -> tuple[dict[str, Shards], Preparation | FittedTransform | None]:
-    """Convert the numbers of rows in shards to inputs, and return what was fitted to the training rows."""
-    if prepare is None:
-        return shards, None
-    rows = shards["train"].x[:, 0].numpy()
-    x = prepare(rows)
-    fitted = prepare.fitted(rows) if isinstance(prepare, Columns | Transformed) else None
-    return {name: replace(numbered, x=x[numbered.x[:, 0]]) for name, numbered in shards.items()}, fitted
+def _prepared(source: Examples, rows: np.ndarray) -> tuple[Examples, Preparation | FittedTransform | None]:
+    """Return the source with inputs by its `prepare`, and what that has fitted to the training rows."""
+    if source.prepare is None:
+        return source, None
+    x, size = source.prepare(rows), len(source.x)
+    fitted = source.prepare.fitted(rows) if isinstance(source.prepare, Columns | Transformed) else None
+    return replace(source, x=x[:size], test_x=None if source.test_x is None else x[size:]), fitted
 
 
 def _recipe(
@@ -219,13 +214,6 @@ def _check_rows(partition: str, assigned: Sequence[Any], n: int, num_clients: in
             f"different, from {rows.min(initial=n)} to {rows.max(initial=0)}; needed different indices of the {n} examples "
             f"for {num_clients or 'the'} clients"
         )
-
-
-def _natural(source: Examples, partition: Partition, holders: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return the natural clients of a partition by client; None for another partition."""
-    if not isinstance(partition, ById) or source.client_ids is None:
-        return None
-    return source.client_ids[[rows[0] for rows in holders]]
 
 
 def _names(source: Examples, natural: np.ndarray | None, training: np.ndarray) -> tuple[str, ...] | None:
