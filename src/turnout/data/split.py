@@ -24,7 +24,7 @@ from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData
 from turnout.data.gather import Clients, draw_test, gather, no_pooled_test, official_tests, own_parts
 from turnout.data.partition import ById, Partition
-from turnout.data.partition.by_id import ARTIFICIAL
+from turnout.data.partition.base import ARTIFICIAL
 from turnout.data.preparation import Preparation
 from turnout.data.transformer import FittedTransform, Transformed
 from turnout.data.transforms import check_transforms

@@ -14,16 +14,14 @@ import torch
 
 from turnout.core.checks import ConfigurationError, known_name, refuse
 from turnout.core.other_names import explains_arguments
-from turnout.data.cells import numbers, read_table
+from turnout.data.cells import MISSING, Missing, numbers, read_table, without_missing
 from turnout.data.client_ids import number_clients
-from turnout.data.columns import Columns
+from turnout.data.columns import Categories, Columns, input_columns, specified_columns
 from turnout.data.csv_tables import Codes
 from turnout.data.directory import declare
 from turnout.data.labels import Task, declared_classes, labels_of, named
-from turnout.data.missing import MISSING, Missing, without_missing
 from turnout.data.names import Names, note, note_classes
 from turnout.data.source import SOURCES, Source
-from turnout.data.table_columns import Categories, input_columns, specified_columns
 from turnout.data.transformer import Transform, Transformed, is_transform
 
 declare("table", elsewhere="a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN")

@@ -5,14 +5,14 @@ seed.
 """
 
 from turnout.core.registry import lookup as _lookup
+from turnout.data.partition.base import ById as ById
+from turnout.data.partition.base import Iid as Iid
 from turnout.data.partition.base import Partition as Partition
-from turnout.data.partition.by_id import ById as ById
-from turnout.data.partition.classes_per_client import ClassesPerClient as ClassesPerClient
 from turnout.data.partition.dirichlet import Dirichlet as Dirichlet
-from turnout.data.partition.hsu import HsuDirichlet as HsuDirichlet
-from turnout.data.partition.iid import Iid as Iid
-from turnout.data.partition.label_clusters import LabelClusters as LabelClusters
-from turnout.data.partition.label_groups import LabelGroups as LabelGroups
-from turnout.data.partition.power_law import PowerLaw as PowerLaw
+from turnout.data.partition.dirichlet import HsuDirichlet as HsuDirichlet
+from turnout.data.partition.disjoint_labels import LabelClusters as LabelClusters
+from turnout.data.partition.disjoint_labels import LabelGroups as LabelGroups
+from turnout.data.partition.few_classes import ClassesPerClient as ClassesPerClient
+from turnout.data.partition.few_classes import PowerLaw as PowerLaw
 
 __getattr__ = _lookup(__name__)
