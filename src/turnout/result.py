@@ -23,7 +23,7 @@ from turnout.export.predicting import Predicting
 from turnout.export.rebuild import builder
 from turnout.export.state import STATES, format_of
 from turnout.export.traced import traced
-from turnout.models.peft_adapter import save_adapter
+from turnout.models.pretrained import save_adapter
 from turnout.record import storage
 from turnout.record.contents import RunConfig
 from turnout.record.query import History

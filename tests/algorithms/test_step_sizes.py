@@ -8,7 +8,7 @@ import pytest
 from turnout import ConfigurationError, Experiment, Sgd, ditto, fedalt, fedavg, fedavg_p, fedper, scaffold_p
 from turnout.algorithms.step_sizes import StepSizeWarning, unmet_conditions, warn_of_step_sizes
 from turnout.core.schedule import Halving
-from turnout.data.named.binary import digits_binary
+from turnout.data.named.mnist_clients import digits_binary
 from turnout.models import SplitLogistic
 from turnout.pieces.local import Prox, UniformWork
 

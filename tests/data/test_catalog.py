@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalog import SOURCES, describe, inventory, load
 from turnout.data.directory import REMOTE
 from turnout.data.named.cifar import CIFAR10
+from turnout.data.source import SOURCES, describe, inventory, load
 
 
 def test_names_accept_the_options_of_their_function():

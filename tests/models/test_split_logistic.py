@@ -16,7 +16,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_gradient
 from turnout.engine.objective import Objective
 from turnout.models import SplitLogistic
-from turnout.models.split_logistic import regularized_logistic_loss
+from turnout.models.linear import regularized_logistic_loss
 
 D_U, D_V = 3, 2
 

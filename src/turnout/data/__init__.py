@@ -2,10 +2,6 @@
 
 from turnout.data.arrays import from_arrays as from_arrays
 from turnout.data.arrays import from_dataset as from_dataset
-from turnout.data.catalog import SOURCES as SOURCES
-from turnout.data.catalog import describe as describe
-from turnout.data.catalog import inventory as inventory
-from turnout.data.catalog import load as load
 from turnout.data.declared import declared as declared
 from turnout.data.directory import data_directory as data_directory
 from turnout.data.federated import FederatedData as FederatedData
@@ -15,19 +11,19 @@ from turnout.data.fetch import fetch as fetch
 from turnout.data.huggingface import from_huggingface as from_huggingface
 from turnout.data.images import ImageFolder as ImageFolder
 from turnout.data.images import from_images as from_images
-from turnout.data.named.augmentations import cifar100_augmentation as cifar100_augmentation
-from turnout.data.named.augmentations import cifar_augmentation as cifar_augmentation
-from turnout.data.named.augmentations import cinic10_augmentation as cinic10_augmentation
-from turnout.data.named.augmentations import svhn_augmentation as svhn_augmentation
 from turnout.data.named.cifar import cifar10 as cifar10
 from turnout.data.named.cifar import cifar100 as cifar100
-from turnout.data.named.cinic import cinic10 as cinic10
+from turnout.data.named.cifar import cinic10 as cinic10
 from turnout.data.named.color import AdjustSharpness as AdjustSharpness
 from turnout.data.named.color import ColorJitter as ColorJitter
 from turnout.data.named.color import Equalize as Equalize
 from turnout.data.named.color import Posterize as Posterize
+from turnout.data.named.color import cifar100_augmentation as cifar100_augmentation
+from turnout.data.named.color import cifar_augmentation as cifar_augmentation
+from turnout.data.named.color import cinic10_augmentation as cinic10_augmentation
+from turnout.data.named.color import svhn_augmentation as svhn_augmentation
 from turnout.data.named.digits import digits as digits
-from turnout.data.named.emnist import emnist as emnist
+from turnout.data.named.idx import emnist as emnist
 from turnout.data.named.idx import fashion_mnist as fashion_mnist
 from turnout.data.named.idx import mnist as mnist
 from turnout.data.named.instructions import from_instructions as from_instructions
@@ -36,7 +32,7 @@ from turnout.data.named.leaf import femnist as femnist
 from turnout.data.named.leaf import leaf_characters as leaf_characters
 from turnout.data.named.leaf import leaf_images as leaf_images
 from turnout.data.named.leaf import read_leaf_json as read_leaf_json
-from turnout.data.named.qmnist import mnist_by_writer as mnist_by_writer
+from turnout.data.named.mnist_clients import mnist_by_writer as mnist_by_writer
 from turnout.data.named.sent140 import leaf_tweets as leaf_tweets
 from turnout.data.named.sent140 import sent140 as sent140
 from turnout.data.named.shakespeare import shakespeare as shakespeare
@@ -44,7 +40,7 @@ from turnout.data.named.svhn import svhn as svhn
 from turnout.data.named.synthetic import synthetic as synthetic
 from turnout.data.named.synthetic import synthetic_iid as synthetic_iid
 from turnout.data.named.vowels import vowels as vowels
-from turnout.data.named.word_vectors import WordVectors as WordVectors
+from turnout.data.named.words import WordVectors as WordVectors
 from turnout.data.parquet import ParquetClients as ParquetClients
 from turnout.data.partition import ById as ById
 from turnout.data.partition import ClassesPerClient as ClassesPerClient
@@ -57,7 +53,11 @@ from turnout.data.partition import Partition as Partition
 from turnout.data.partition import PowerLaw as PowerLaw
 from turnout.data.preparation import Preparation as Preparation
 from turnout.data.shards import Shards as Shards
+from turnout.data.source import SOURCES as SOURCES
 from turnout.data.source import Source as Source
+from turnout.data.source import describe as describe
+from turnout.data.source import inventory as inventory
+from turnout.data.source import load as load
 from turnout.data.split import split_source as split_source
 from turnout.data.standardize import standardized as standardized
 from turnout.data.store import store as store

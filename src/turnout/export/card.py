@@ -13,7 +13,7 @@ from turnout.core.display import markdown_cell
 from turnout.data.preparation import FILE, Preparation
 from turnout.data.transformer import FittedTransform
 from turnout.export import usage
-from turnout.models.peft_adapter import BASE, name_of_base, task_of
+from turnout.models.pretrained import BASE, name_of_base, task_of
 from turnout.protocol.published import published_settings
 from turnout.record.stopped import explain
 from turnout.results.names import name_of

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from turnout import ConfigurationError, data
-from turnout.data.catalog import load
-from turnout.data.named.binary import digits_binary, in_two_classes
+from turnout.data.named.mnist_clients import digits_binary, in_two_classes
 from turnout.data.partition import ById, Iid
+from turnout.data.source import load
 
 from .test_idx import write
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from turnout.core.checks import DataError
-from turnout.data.named.cinic import CINIC10, CLASSES, cinic10
+from turnout.data.named.cifar import CINIC10, CLASSES, cinic10
 
 Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install pillow")
 

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalog import inventory, load
 from turnout.data.directory import REMOTE
-from turnout.data.named.emnist import SPLITS, emnist, files_of
-from turnout.data.named.idx import MNIST, read_idx
+from turnout.data.named.idx import MNIST, SPLITS, emnist, files_of, read_idx
 from turnout.data.partition import Iid
+from turnout.data.source import inventory, load
 from turnout.data.transforms import Normalize
 
 from .test_idx import write

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import DataError
 from turnout.data.named.idx import MNIST, mnist
-from turnout.data.named.qmnist import QMNIST, mnist_by_writer
+from turnout.data.named.mnist_clients import QMNIST, mnist_by_writer
 
 LABELS, TEST_LABELS = [3, 1, 4, 1, 5], [9, 2]
 WRITERS, TEST_WRITERS = [40, 7, 40, 7, 7], [100, 2]

@@ -75,7 +75,7 @@ def catalog(options: DirectoryOption) -> None:
     Examples:
         turnout data list --directory /data
     """
-    from turnout.data.catalog import inventory
+    from turnout.data.source import inventory
 
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "description", "location"):

@@ -1,4 +1,4 @@
-"""Random changes of color on 256 levels, as in torchvision and Pillow on 8-bit images.
+"""Random changes of color on 256 levels, as in torchvision and Pillow on 8-bit images, and FedAU's augmentations with them.
 
 Images are floats in [0, 1] or uint8. Floats are quantized to levels, floor(255.999 x), and results are returned as level /
 255; both conversions are exact for levels, so a chain of these transforms equals one on 8-bit images. All arithmetic is on
@@ -16,7 +16,16 @@ import torch
 from turnout.core.checks import count, refuse
 from turnout.core.random import uniform
 from turnout.core.ranges import NotNegative
-from turnout.data.transforms import Occasional, Transform, check_images, keys_of
+from turnout.data.transforms import (
+    AUGMENTATIONS,
+    Normalize,
+    Occasional,
+    RandomCrop,
+    RandomHorizontalFlip,
+    Transform,
+    check_images,
+    keys_of,
+)
 
 
 def to_levels(x: torch.Tensor) -> torch.Tensor:
@@ -188,3 +197,52 @@ def equalize(levels: torch.Tensor) -> torch.Tensor:
     table = ((before + step // 2) // step.clamp(min=1)).clamp(max=255)
     identity = torch.arange(256, device=flat.device)
     return torch.where(step == 0, identity, table).gather(1, flat).view_as(levels).to(levels.dtype)
+
+
+_NORMALIZE = Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+
+
+def cifar_augmentation() -> tuple[Transform, ...]:
+    """CIFAR-10: normalization, then a random crop of 32 x 32 out of 40 x 40 and a random horizontal flip."""
+    return (_NORMALIZE, RandomCrop(32, padding=4), RandomHorizontalFlip())
+
+
+def cifar100_augmentation() -> tuple[Transform, ...]:
+    """CIFAR-100: random changes of color on images in [0, 1], then as for CIFAR-10.
+
+    The probabilities are torchvision's defaults, 0.5 each; the jitter is always applied.
+    """
+    return (
+        AdjustSharpness(factor=2.0),
+        ColorJitter(brightness=0.05, hue=0.05),
+        Posterize(bits=2),
+        Equalize(),
+        *cifar_augmentation(),
+    )
+
+
+def cinic10_augmentation() -> tuple[Transform, ...]:
+    """CINIC-10: normalization, then the crop and flip of `cifar_augmentation`.
+
+    Example:
+        >>> [type(transform).__name__ for transform in cinic10_augmentation()]
+        ['Normalize', 'RandomCrop', 'RandomHorizontalFlip']
+    """
+    normalize = Normalize(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
+    return (normalize, RandomCrop(32, padding=4), RandomHorizontalFlip())
+
+
+def svhn_augmentation() -> tuple[Transform, ...]:
+    """SVHN: normalization, then a random crop of 32 x 32 out of 40 x 40. Digits are not flipped.
+
+    Example:
+        >>> [type(transform).__name__ for transform in svhn_augmentation()]
+        ['Normalize', 'RandomCrop']
+    """
+    return (Normalize(mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970)), RandomCrop(32, padding=4))
+
+
+AUGMENTATIONS.register(cifar_augmentation, "cifar")
+AUGMENTATIONS.register(cifar100_augmentation, "cifar100")
+AUGMENTATIONS.register(cinic10_augmentation, "cinic10")
+AUGMENTATIONS.register(svhn_augmentation, "svhn")

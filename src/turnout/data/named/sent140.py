@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from turnout.core.checks import DataError, count
 from turnout.data.directory import Place, declare
 from turnout.data.named.leaf import Folder, leaf_source, train_and_test
-from turnout.data.named.word_vectors import WordVectors
-from turnout.data.named.words import locate_vectors, split_words, vector_table
+from turnout.data.named.words import WordVectors, locate_vectors, split_words, vector_table
 from turnout.data.source import SOURCES, Source
 
 SENT140 = Place(

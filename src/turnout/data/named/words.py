@@ -1,17 +1,22 @@
-"""Split texts into words, and read word vectors in GloVe's text format."""
+"""Split texts into words, read word vectors in GloVe's text format, and look them up: an embedding that is not trained."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Container
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
+import torch
 
 from turnout.core.checks import DataError
 from turnout.data.directory import data_directory
 from turnout.data.reading import UNPACKING_ERRORS, open_unpacked
+from turnout.data.transforms import Transform
 
 _LONGEST_LINE = 1 << 20
 """The limit of bytes per line, for files that are not in this format."""
@@ -123,3 +128,41 @@ def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndar
     rows = [row_of.get(word, row_of.get(word.lower(), 0)) for word in words]
     table = np.stack([np.zeros_like(next(iter(vectors.values()))), *vectors.values()])
     return table, np.array([0, *rows], dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors(Transform):
+    """Look up words in a fixed table, ``x <- table[x]``.
+
+    An embedding that is not trained is neither sent nor averaged, so it is part of the data and not of the model.
+
+    Attributes:
+        table: float32 ``[V, D]``, a vector for each word.
+
+    Raises:
+        DataError: if a table is not float32 ``[V, D]``, or inputs are not row numbers ``[n, T]``.
+    """
+
+    random: ClassVar[bool] = False
+    enlarges: ClassVar[bool] = True
+    table: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.table.ndim != 2 or self.table.dtype != np.float32:
+            raise DataError(
+                f"WordVectors: got a table of {self.table.dtype} {list(self.table.shape)}, needed float32 of shape [V, D]"
+            )
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`; inputs are ``[n, T]`` and become ``[n, T, D]``."""
+        if x.ndim != 2 or x.is_floating_point():
+            raise DataError(
+                f"WordVectors needs row numbers of its table [n, T], got inputs of {x.dtype} {list(x.shape)}"
+            )
+        return _on_device(self, x.device)[x.long()]
+
+
+@lru_cache(maxsize=4)
+def _on_device(words: WordVectors, device: torch.device) -> torch.Tensor:
+    """Return the table on a device; cached, so that it is copied only once."""
+    return torch.from_numpy(words.table).to(device)

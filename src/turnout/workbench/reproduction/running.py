@@ -25,7 +25,7 @@ from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
 from turnout.cli.variants import seeds_of
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
-from turnout.data.catalog import inventory
+from turnout.data.source import inventory
 from turnout.record.contents import Environment
 from turnout.record.environment import environment
 from turnout.record.storage import read_json
