@@ -1,4 +1,4 @@
-"""Multinomial logistic regression, and in two parts with a nonconvex regularizer, the problem on which theorems are checked."""
+"""Multinomial logistic regression, and one in two parts with a nonconvex regularizer, by which theorems are checked."""
 
 from __future__ import annotations
 

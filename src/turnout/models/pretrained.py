@@ -1,4 +1,4 @@
-"""Find transformers of Hugging Face (in a folder, on the Hub, or by a configuration), and write adapters that `peft` reads."""
+"""Find transformers of Hugging Face in a folder, on the Hub, or by a configuration, and write adapters that `peft` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load photographs of 32x32 color pixels in ten or more classes: CIFAR-10, CIFAR-100, and CINIC-10, which extends CIFAR-10."""
+"""Load photographs of 32x32 color pixels: CIFAR-10, CIFAR-100, and CINIC-10, which extends CIFAR-10."""
 
 from __future__ import annotations
 

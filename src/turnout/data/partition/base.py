@@ -1,4 +1,4 @@
-"""Define the base classes of partitions, functions on rows, and the partitions that do not go by class: IID and by natural client."""
+"""Define the base classes of partitions, functions on rows, and partitions without classes: IID and by natural client."""
 
 from __future__ import annotations
 
