@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
-from turnout.engine.plain_layers import check_plain, with_layer
+from turnout.engine.plain_layers import check_plain, with_layers
 
 _LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
@@ -150,15 +150,9 @@ def with_own_batch_norm(
     Raises:
         ConfigurationError: if statistics cannot be personal, or if a layer computes something else than a class of torch.
     """
-    running: list[str] = []
-    masks: list[str] = []
-    new: dict[nn.Module, OwnBatchNorm] = {}
-    for name, layer in following(module).items():
+    layers = following(module)
+    for name, layer in layers.items():
         _refuse(name, layer, personal or statistics == "average")
-        if layer not in new:
-            new[layer] = OwnBatchNorm(layer)
-            prefix = f"{name}." if name else ""
-            running += [f"{prefix}running_mean", f"{prefix}running_var"]
-            masks.append(f"{prefix}mask")
-        module = with_layer(module, name, new[layer])
-    return module, frozenset(running), masks
+    module, prefixes = with_layers(module, layers.items(), lambda layer, _: OwnBatchNorm(layer))
+    running = (f"{prefix}{name}" for prefix in prefixes for name in ("running_mean", "running_var"))
+    return module, frozenset(running), [f"{prefix}mask" for prefix in prefixes]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from turnout.core.random import fold, uniform
-from turnout.engine.plain_layers import is_plain, with_layer
+from turnout.engine.plain_layers import is_plain, with_layers
 
 
 class KeyedDropout(nn.Module):
@@ -62,14 +62,11 @@ def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
     """
     trained = [p for p in module.parameters() if p.requires_grad and type(p) is nn.Parameter]
     module = copy.deepcopy(module, {id(p): nn.Parameter(p.detach()) for p in trained})
-    buffers: list[str] = []
-    new: dict[nn.Module, KeyedDropout] = {}
-    for name, child in list(module.named_modules(remove_duplicate=False)):
-        if not is_plain(child, _BY_ENTRY + _BY_CHANNEL):
-            continue
-        if child not in new:
-            p = cast("nn.Dropout", child).p
-            new[child] = KeyedDropout(p, channels=isinstance(child, _BY_CHANNEL), layer=len(buffers))
-            buffers.append(f"{name}.key" if name else "key")
-        module = with_layer(module, name, new[child])
-    return module, buffers
+    named = module.named_modules(remove_duplicate=False)
+    layers = [(name, layer) for name, layer in named if is_plain(layer, _BY_ENTRY + _BY_CHANNEL)]
+
+    def keyed(layer: Any, number: int) -> KeyedDropout:
+        return KeyedDropout(layer.p, channels=isinstance(layer, _BY_CHANNEL), layer=number)
+
+    module, prefixes = with_layers(module, layers, keyed)
+    return module, [f"{prefix}key" for prefix in prefixes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,16 +23,16 @@ def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor
         clients: the clients.
         params: parameters, ``[P]`` for all clients or ``[B, P]``.
     """
-    blocks = _Blocks.of(clients)
+    blocks = _Blocks(clients)
     params = blocks.sorted(params)
     loss, gradient = params.new_zeros(len(params)), torch.zeros_like(params)
     keys = torch.zeros(len(params), dtype=torch.int64, device=params.device)
-    for x, y, weights, counts, width in blocks:
-        active = len(counts)
-        mask = None if weights is None and (counts == width).all() else blocks.mask(counts, width, params)
+    for x, y, weights, inside in blocks:
+        active = len(inside)
+        mask = None if weights is None and inside.all() else to_device(inside, params.device, params.dtype)
         mask = mask if weights is None or mask is None else mask * weights.to(mask.dtype)
         losses, gradients = clients.objective.gradient(params[:active], x, y, mask, keys[:active], training=False)
-        share = to_device(counts / blocks.sizes[:active], params.device, params.dtype)[:, None]
+        share = to_device(inside.sum(axis=1) / blocks.sizes[:active], params.device, params.dtype)[:, None]
         loss[:active] += losses * share[:, 0]
         gradient[:active].addcmul_(gradients, share)
     back = blocks.back(params.device)
@@ -108,32 +107,26 @@ def _scores_at_one_model(clients: Examples, params: torch.Tensor, of: Rows) -> t
 
 def _scores_at_own_models(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
     """Return sums over each client's examples of the values of `of`, ``[2, B]`` or ``[4, B]``, at own models."""
-    blocks = _Blocks.of(clients)
+    blocks = _Blocks(clients)
     params = blocks.sorted(params)
     rows = 2 if clients.shards.weights is None else 4
     sums = torch.zeros(rows, len(params), dtype=torch.float64, device=params.device)
-    for x, y, weights, counts, width in blocks:
-        scores = of(*clients.objective.scores(params[: len(counts)], x, y), weights)
-        inside = blocks.mask(counts, width, params) > 0
-        sums[:, : len(counts)] += scores.where(inside, 0.0).sum(dim=2)
+    for x, y, weights, inside in blocks:
+        scores = of(*clients.objective.scores(params[: len(inside)], x, y), weights)
+        sums[:, : len(inside)] += scores.where(to_device(inside, params.device), 0.0).sum(dim=2)
     return sums[:, blocks.back(params.device)]
 
 
-@dataclass(frozen=True, eq=False)
 class _Blocks:
     """The data of B clients, in blocks of the clients that have examples left.
 
     Clients are sorted by descending number of examples, so that those of a block are always the first ones.
     """
 
-    clients: Examples
-    order: np.ndarray
-    sizes: np.ndarray
-
-    @classmethod
-    def of(cls, clients: Examples) -> _Blocks:
-        order = np.argsort(-clients.num_examples, kind="stable")
-        return cls(clients, order, clients.num_examples[order])
+    def __init__(self, clients: Examples) -> None:
+        self.clients = clients
+        self.order = np.argsort(-clients.num_examples, kind="stable")
+        self.sizes = clients.num_examples[self.order]
 
     def sorted(self, params: torch.Tensor) -> torch.Tensor:
         """Return one vector for each client in sorted order, ``[B, P]``, from ``[P]`` or ``[B, P]``."""
@@ -145,12 +138,8 @@ class _Blocks:
         """Return the position of each client in the sorted order, int64 ``[B]``."""
         return to_device(np.argsort(self.order), device)
 
-    def mask(self, counts: np.ndarray, width: int, like: torch.Tensor) -> torch.Tensor:
-        """Return 1 for examples and 0 for padding, ``[b, width]``."""
-        return to_device(np.arange(width) < counts[:, None], like.device, like.dtype)
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, np.ndarray, int]]:
-        """Yield inputs, targets and weights ``[b, width, ...]`` of the first b clients, sizes ``[b]``, and the width."""
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, np.ndarray]]:
+        """Yield inputs, targets and weights ``[b, width, ...]`` of the first b clients, and which are no padding, bool."""
         weights = self.clients.shards.weights
         begin = self.clients.shards.offsets[self.clients.rows][self.order]
         # A function of all clients' data and not of this cohort: the bits of sums must not depend on the split into cohorts.
@@ -161,4 +150,4 @@ class _Blocks:
             rows = begin[:active, None] + low + np.minimum(np.arange(width), counts[:, None] - 1)
             examples = to_device(rows, self.clients.objective.device)
             x, y = self.clients.minibatch(examples, None)
-            yield x, y, None if weights is None else weights[examples], counts, width
+            yield x, y, None if weights is None else weights[examples], np.arange(width) < counts[:, None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
@@ -57,9 +59,27 @@ def check_plain(name: str, layer: nn.Module, kinds: tuple[type[nn.Module], ...],
         )
 
 
-def with_layer(module: nn.Module, name: str, layer: nn.Module) -> nn.Module:
-    """Return a module whose layer of this name is replaced, in place; the layer itself if the name is empty."""
-    if not name:
-        return layer
-    module.set_submodule(name, layer)
-    return module
+def with_layers(
+    module: nn.Module, layers: Iterable[tuple[str, nn.Module]], make: Callable[[nn.Module, int], nn.Module]
+) -> tuple[nn.Module, list[str]]:
+    """Replace layers of a module, in place; a layer with several names has one replacement.
+
+    Args:
+        module: the module.
+        layers: the layers with their names; an empty name is that of the module itself.
+        make: function that returns the replacement of a layer, the i-th one from 0.
+
+    Returns:
+        The module, and for each replacement the prefix of the names of its parameters and buffers.
+    """
+    new: dict[nn.Module, nn.Module] = {}
+    prefixes: list[str] = []
+    for name, layer in layers:
+        if layer not in new:
+            new[layer] = make(layer, len(new))
+            prefixes.append(f"{name}." if name else "")
+        if name:
+            module.set_submodule(name, new[layer])
+        else:
+            module = new[layer]
+    return module, prefixes

@@ -10,7 +10,7 @@ from torch import nn
 
 from turnout.core.checks import count, counted
 from turnout.engine.batch_norm import BATCH_NORMS
-from turnout.engine.plain_layers import check_plain, with_layer
+from turnout.engine.plain_layers import check_plain, with_layers
 
 
 def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.Module:
@@ -42,11 +42,11 @@ def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.
     layers: list[tuple[str, Any]] = [
         (name, layer) for name, layer in module.named_modules(remove_duplicate=False) if isinstance(layer, BATCH_NORMS)
     ]
-    norms: dict[nn.Module, nn.GroupNorm] = {}
     for name, layer in layers:
         check_plain(name, layer, BATCH_NORMS, "GroupNorm", "write GroupNorm and what the class adds in its place")
-        new = norms.setdefault(layer, _of_groups(layer, groups))
-        module = with_layer(module, name, new)
+    module, _ = with_layers(module, layers, lambda layer, _: _of_groups(layer, groups))
+    for name, _ in layers:
+        new: Any = module.get_submodule(name)
         done.append(f"{name or 'the module'} ({new.num_channels} channels in {counted(new.num_groups, 'group')})")
     if tell:
         print(f"replaced {counted(len(done), 'BatchNorm layer')} by GroupNorm{': ' if done else ''}{', '.join(done)}")
