@@ -50,10 +50,8 @@ def all_reduce(values: torch.Tensor) -> torch.Tensor:
         ProcessLost: if a process is missing.
     """
     if world_size() > 1 and values.numel():
-        try:
+        with _together():
             distributed.all_reduce(values)
-        except RuntimeError as error:
-            raise lost(error) from error
     return values
 
 
@@ -80,10 +78,8 @@ def gather(rows: torch.Tensor, index: torch.Tensor, num_rows: int, destination: 
     """
     bits = _bits(rows, index, num_rows)
     if world_size() > 1 and bits.numel():
-        try:
+        with _together():
             distributed.reduce(bits, destination)
-        except RuntimeError as error:
-            raise lost(error) from error
     return bits.view(rows.dtype) if rank() == destination else None
 
 
@@ -99,10 +95,8 @@ def broadcast(value: Value) -> Value:
     if world_size() == 1:
         return value
     box = [value]
-    try:
+    with _together():
         distributed.broadcast_object_list(box, src=0)
-    except RuntimeError as error:
-        raise lost(error) from error
     return box[0]
 
 
@@ -130,15 +124,24 @@ def started(device: str) -> Iterator[None]:
     # Functions of this module have the default group as a default argument. If tracing imported it later, they would keep the
     # group alive after it was destroyed, and gloo's threads abort a process whose interpreter they outlive.
     importlib.import_module("torch.distributed.nn.functional")
-    try:
+    with _together():
         distributed.init_process_group("nccl" if on_gpu else "gloo")
-    except (RuntimeError, ValueError) as error:
-        raise lost(error) from error
     yield
     distributed.destroy_process_group()  # not after an error, where it would wait for lost processes
 
 
-def lost(error: Exception) -> ProcessLost:
-    """Return the error for a collective operation that failed."""
-    said = re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__  # without positions in the source of gloo
-    return ProcessLost(f"another process of this run was lost ({said.splitlines()[0].split('. ')[0].strip()})")
+@contextmanager
+def _together() -> Iterator[None]:
+    """Explain the error of a collective operation.
+
+    Raises:
+        ProcessLost: if it fails.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        said = (
+            re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__
+        )  # without positions in the source of gloo
+        why = said.splitlines()[0].split(". ")[0].strip()
+        raise ProcessLost(f"another process of this run was lost ({why})") from error

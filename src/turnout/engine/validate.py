@@ -114,18 +114,12 @@ def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, 
             f"the model does not fit the data: inputs are whole numbers from {x.min()} to {x.max()}, and it failed with: "
             f"{error}; an Embedding has a row for each of num_embeddings numbers from 0"
         )
-    whole = (
-        ". Inputs are whole numbers: write x.astype('float32'), and / 255 for images" if _is_of_types(error, x) else ""
-    )
+    of_types = not x.is_floating_point() and ("same dtype" in str(error) or "should be the same" in str(error))
+    whole = ". Inputs are whole numbers: write x.astype('float32'), and / 255 for images" if of_types else ""
     return (
         f"the model does not fit the data: inputs {tuple(x.shape)} ({x.dtype}) and targets {tuple(y.shape)} "
         f"({y.dtype}) of a minibatch failed with: {error}{whole}"
     )
-
-
-def _is_of_types(error: Exception, x: torch.Tensor) -> bool:
-    """Return True if a layer has failed because inputs are whole numbers and its parameters are not."""
-    return not x.is_floating_point() and ("same dtype" in str(error) or "should be the same" in str(error))
 
 
 def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> None:

@@ -79,7 +79,7 @@ def workspace_of(experiment: Configuration, attack: BoundAttack | None = None) -
         statistics=experiment.statistics,
     )
     space = Workspace(objective, data)
-    space = replace(space, lanes=_lanes(experiment, space))
+    space.lanes = _lanes(experiment, space)
     usual = _lane_sizes(_usual_cohorts(experiment), space.lanes)
     objective.lane_sizes = replace(objective.lane_sizes, usual=usual)
     return space

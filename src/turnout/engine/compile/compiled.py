@@ -94,8 +94,7 @@ class Compiled:
                 self._calls[key] += len(tensor_columns[0]) - i
                 traced(tensors, [rows[i:] for rows in tensor_columns])
                 return
-            self._count_call(key, arguments)
-            result = None if traced is None else self._tried_out(traced, key, arguments)
+            result = self._tried_out(traced, key, arguments)
             yield arguments
             if result is not None:
                 self._judge(key, result, self._signature.changed_of(arguments))
@@ -107,8 +106,7 @@ class Compiled:
         if traced is not None and self._trials[key] >= _TRIALS:
             self._calls[key] += 1
             return traced(*tensors_of(arguments))
-        self._count_call(key, arguments)
-        result = None if traced is None else self._tried_out(traced, key, arguments)
+        result = self._tried_out(traced, key, arguments)
         value = self.function(*arguments)
         if result is not None:
             self._judge(key, result, [*tree_leaves(value), *self._signature.changed_of(arguments)])
@@ -123,15 +121,24 @@ class Compiled:
             self._traced[key], self.backends[key] = traced, "shared"
         return self._traced.get(key)
 
-    def _count_call(self, key: Any, arguments: Arguments) -> None:
-        """Count a call in Python; after enough of them, trace the function for the next call."""
-        calls = self._calls[key]
+    def _tried_out(
+        self, traced: Callable[..., Any] | None, key: Any, arguments: Arguments
+    ) -> list[torch.Tensor] | None:
+        """Count a call in Python, and return the outcome of the trace on copies of its arguments; None without one.
+
+        After enough calls, the function is traced for the next one.
+        """
+        calls, fixed = self._calls[key], key[1]
         self._calls[key] += 1
-        if calls < _CALLS or key in self._tried or key in self._traced or self.refused is not None:
-            return
-        if self._has_room(calls):
+        if traced is not None:
+            try:
+                return self._signature.outcome(single(traced, fixed), arguments, fixed)
+            except Exception as error:
+                self._reject(key, f"{type(error).__name__}: {error}")
+        elif calls >= _CALLS and key not in self._tried and self.refused is None and self._has_room(calls):
             self._tried.add(key)  # tracing is tried once
             self._threads.when_idle(lambda: self._try_to_trace(key, arguments))
+        return None
 
     def _has_room(self, calls: int) -> bool:
         """Return whether there is room for the trace of a shape with this number of calls.
@@ -142,8 +149,8 @@ class Compiled:
         traced = list(self._traced)
         if len(traced) < _MOST:
             return True
-        least = min(traced, key=self._calls.__getitem__, default=None)
-        if least is None or 2 * self._calls[least] > calls:
+        least = min(traced, key=self._calls.__getitem__)
+        if 2 * self._calls[least] > calls:
             return False
         self._forget(least)
         return True
@@ -153,15 +160,6 @@ class Compiled:
         for of_key in (self._traced, self._trials, self.backends):
             of_key.pop(key, None)
         self._tried.discard(key)
-
-    def _tried_out(self, traced: Callable[..., Any], key: Any, arguments: Arguments) -> list[torch.Tensor] | None:
-        """Return the outcome of a trace on copies of the arguments of a call; None if it fails."""
-        _, fixed = key
-        try:
-            return self._signature.outcome(single(traced, fixed), arguments, fixed)
-        except Exception as error:
-            self._reject(key, f"{type(error).__name__}: {error}")
-            return None
 
     def _judge(self, key: Any, result: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         """Compare the outcome of a trace with that of its function."""
