@@ -10,11 +10,9 @@ import torch
 
 from turnout.core.device import to_device
 from turnout.data.shards import Shards
-from turnout.data.transforms import Transform
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import weighted_scores
-from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import Watch, evaluate, figures
 
 Models = Callable[[np.ndarray], torch.Tensor]
@@ -59,73 +57,63 @@ class PersonalScores:
 
 
 def evaluate_personal(
-    models: Models,
-    clients: Callable[[np.ndarray], Clients],
-    shards: Shards,
-    lanes: int,
-    watch: Watch,
+    models: Models, everyone: Clients, lanes: int, watch: Watch, *, outputs: bool = False
 ) -> PersonalScores:
     """Score the personal model of every client on its examples, without dropout and random transforms.
 
     Args:
         models: function that returns the models of clients.
-        clients: function that returns clients by their numbers.
-        shards: the examples.
+        everyone: all clients, with the examples.
         lanes: number of clients that are evaluated side by side.
         watch: receives the numbers of evaluated and of all clients.
+        outputs: return outputs and targets as well; clients are then evaluated one after another.
     """
-    sizes = shards.sizes
-    means = np.full((2 if shards.weights is None else 4, len(sizes)), np.nan)
-    order = np.argsort(-sizes, kind="stable")  # by size, so that lanes are about equally long
-    holders = order[sizes[order] > 0]
-    objective = clients(holders[:0]).objective
-    share, metric = collectives.share(len(holders)), objective.metric(shards.y)
-    for low in range(share.start, share.stop, lanes):
-        watch(low, len(holders))
-        ids = holders[low : min(low + lanes, share.stop)]
-        means[:, ids] = weighted_scores(clients(ids), models(ids)).cpu().numpy()
-    if collectives.world_size() > 1:
-        device = objective.device
-        rows = to_device(np.ascontiguousarray(means.T[holders[share]]), device)
-        gathered = collectives.all_gather(rows, torch.arange(share.start, share.stop, device=device), len(holders))
-        means[:, holders] = gathered.T.cpu().numpy()
-    return _scores(means, shards, metric)
-
-
-def evaluate_personal_with_outputs(
-    objective: Objective,
-    models: Models,
-    shards: Shards,
-    transforms: tuple[Transform, ...],
-    watch: Watch,
-) -> PersonalScores:
-    """Score the personal models as `evaluate_personal` does, one after another, and return their outputs as well.
-
-    Args:
-        objective: model and loss.
-        models: function that returns the models of clients.
-        shards: the examples.
-        transforms: transforms of examples.
-        watch: receives the numbers of evaluated and of all clients.
-    """
-    means, pairs = np.full((2 if shards.weights is None else 4, shards.num_clients), np.nan), {}
-    for k in np.flatnonzero(shards.sizes).tolist():
-        watch(k, shards.num_clients)
-        rows = slice(int(shards.offsets[k]), int(shards.offsets[k + 1]))
-        examples = Shards.pooled(*shards.client(k), None if shards.weights is None else shards.weights[rows])
-        scores = evaluate(objective, models(np.array([k]))[0], examples, transforms, outputs=True)
-        pairs |= {k: scores.pairs[0]}
-        means[:2, k] = scores.loss.mean(), scores.score.mean()
-        if (w := scores.weights) is not None:
-            means[2:, k] = (w * scores.loss).mean(), (w * scores.score).mean()
-    return replace(_scores(means, shards, objective.metric(shards.y)), pairs=pairs)
-
-
-def _scores(means: np.ndarray, shards: Shards, metric: str) -> PersonalScores:
-    """Return the scores of clients from their means: of loss, score and, with weights, of both times the weights."""
-    sizes = shards.sizes
+    shards = everyone.shards
+    sizes, metric = shards.sizes, everyone.objective.metric(shards.y)
+    means, pairs = np.full((2 if shards.weights is None else 4, len(sizes)), np.nan), {}
+    if outputs:
+        for k in np.flatnonzero(sizes).tolist():
+            watch(k, len(sizes))
+            means[:, k], pairs[k] = _scores_of_one(models(np.array([k]))[0], everyone, k)
+    else:
+        order = np.argsort(-sizes, kind="stable")  # by size, so that lanes are about equally long
+        holders = order[sizes[order] > 0]
+        means[:, holders] = _scores_of_some(models, everyone, holders, lanes, watch)
     if shards.weights is None:
-        return PersonalScores(means[0], means[1], sizes, metric)
+        return PersonalScores(means[0], means[1], sizes, metric, pairs=pairs)
     totals = np.bincount(shards.owners(), weights=shards.weights.cpu().numpy(), minlength=len(sizes))
     mean_weight = np.where(sizes > 0, totals, np.nan) / np.maximum(sizes, 1)
-    return PersonalScores(means[0], means[1], sizes, metric, (means[2] / mean_weight, means[3] / mean_weight, totals))
+    weighted = means[2] / mean_weight, means[3] / mean_weight, totals
+    return PersonalScores(means[0], means[1], sizes, metric, weighted, pairs)
+
+
+def _scores_of_some(models: Models, everyone: Clients, ids: np.ndarray, lanes: int, watch: Watch) -> np.ndarray:
+    """Return means of loss and score and, with weights, of both times the weights, ``[2, B]`` or ``[4, B]``.
+
+    Each process evaluates a share of the clients.
+    """
+    share, device = collectives.share(len(ids)), everyone.objective.device
+    means = np.empty((share.stop - share.start, 2 if everyone.shards.weights is None else 4))
+    for low in range(share.start, share.stop, lanes):
+        watch(low, len(ids))
+        some = ids[low : min(low + lanes, share.stop)]
+        scores = weighted_scores(replace(everyone, ids=some, rows=some), models(some))
+        means[low - share.start :][: len(some)] = scores.cpu().numpy().T
+    if collectives.world_size() > 1:
+        index = torch.arange(share.start, share.stop, device=device)
+        means = collectives.all_gather(to_device(means, device), index, len(ids)).cpu().numpy()
+    return means.T
+
+
+def _scores_of_one(
+    params: torch.Tensor, everyone: Clients, client: int
+) -> tuple[list[float], tuple[torch.Tensor, torch.Tensor]]:
+    """Return the means of `_scores_of_some` for one client, and its outputs and targets."""
+    shards = everyone.shards
+    rows = slice(int(shards.offsets[client]), int(shards.offsets[client + 1]))
+    examples = Shards.pooled(*shards.client(client), None if shards.weights is None else shards.weights[rows])
+    scores = evaluate(everyone.objective, params, examples, everyone.transforms, outputs=True)
+    means = [scores.loss.mean(), scores.score.mean()]
+    if (w := scores.weights) is not None:
+        means += [(w * scores.loss).mean(), (w * scores.score).mean()]
+    return means, scores.pairs[0]

@@ -16,10 +16,8 @@ from turnout.core.types import Task
 from turnout.data.federated import FederatedData
 from turnout.data.gather import held_out
 from turnout.data.shards import Shards
-from turnout.data.transforms import Transform
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
-from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
 from turnout.simulation.workspace import Workspace, ignore_progress
 
@@ -38,17 +36,15 @@ class ClientGroup:
     """A group of clients and their data.
 
     Attributes:
-        train: training examples, on the objective's device.
+        train: training examples, on the model's device.
         test: test examples; None if there are none.
-        objective: model and loss.
-        transforms: transforms of examples.
+        workspace: the model, and the number of clients that train side by side.
         first: the number of the first client, on which randomness depends.
     """
 
     train: Shards
     test: Shards | None
-    objective: Objective
-    transforms: tuple[Transform, ...] = ()
+    workspace: Workspace
     first: int = 0
 
     @property
@@ -74,7 +70,7 @@ class ClientGroup:
 
     def clients(self, rows: np.ndarray) -> Clients:
         """Return the clients in these rows of the group, with their training examples."""
-        return Clients(self.first + rows, rows, self.train, self.objective, self.transforms)
+        return replace(self.workspace.clients(rows, self.train), ids=self.first + rows)
 
     def scores_after(
         self,
@@ -82,7 +78,6 @@ class ClientGroup:
         models: Callable[[np.ndarray], torch.Tensor],
         task: Task,
         purpose: str,
-        lanes: int,
         watch: Callable[[str, int, int], None] = ignore_progress,
     ) -> ClientScores:
         """Return the scores of each client with a model that it fits to its data by local steps.
@@ -91,11 +86,10 @@ class ClientGroup:
             rule, task, purpose: see `tuned`; the model of the task is not used.
             models: function that returns the models from which clients start, ``[P]`` or ``[B, P]``, by their rows in
                 the group.
-            lanes: maximum number of clients that train side by side.
             watch: receives the progress; see `Workspace`.
         """
         parts: list[ClientScores] = []
-        lanes = min(lanes, max(_MIN_CLIENTS, -(-self.num_clients // _NUM_REPORTS)))
+        lanes = min(self.workspace.lanes, max(_MIN_CLIENTS, -(-self.num_clients // _NUM_REPORTS)))
         for low in range(0, self.num_clients, lanes):
             rows = np.arange(low, min(low + lanes, self.num_clients))
             clients = self.clients(rows)
@@ -103,7 +97,7 @@ class ClientGroup:
             for split, shards in self.splits.items():
                 loss, score = (value.cpu().numpy() for value in full_scores(replace(clients, shards=shards), params))
                 diverged = (shards.sizes[rows] > 0) & ~np.isfinite(loss)
-                scores = figures(self.objective.metric(shards.y), np.where(diverged, _WORST, loss), score)
+                scores = figures(self.workspace.objective.metric(shards.y), np.where(diverged, _WORST, loss), score)
                 part |= {f"{split}_{name}": values for name, values in scores.items()}
             parts.append(part)
             watch(purpose, low + len(rows), self.num_clients)
@@ -112,13 +106,12 @@ class ClientGroup:
 
 def client_group(kind: str, data: FederatedData, workspace: Workspace) -> ClientGroup | None:
     """Return the clients that train (``"seen"``), or those that never do (``"unseen"``); None if there are none."""
-    seen, on_device = kind == "seen", workspace.data
+    seen = kind == "seen"
     train, test = (data.train, data.client_test) if seen else (data.unseen_train, data.unseen_test)
     if train is None or not train.num_clients:
         return None
-    test = None if test is None else on_device(test)
-    first = 0 if seen else data.num_clients
-    return ClientGroup(on_device(train), test, workspace.objective, on_device.transforms, first)
+    test = None if test is None else workspace.data(test)
+    return ClientGroup(workspace.data(train), test, workspace, 0 if seen else data.num_clients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +148,7 @@ class Newcomers:
                 "more validation_clients, or validation_fraction=0.1 in their place"
             )
         fitting, validation = (shards.at(torch.from_numpy(half.nonzero()[0])) for half in (~validates, validates))
-        group = ClientGroup(fitting, validation, workspace.objective, workspace.data.transforms, data.num_clients)
+        group = ClientGroup(fitting, validation, workspace, data.num_clients)
         return cls(personal, experiment.algorithm.local, group)
 
     @classmethod
@@ -170,7 +163,7 @@ class Newcomers:
 
     def _first(self, task: Task) -> torch.Tensor:
         """Return the model that the clients start from, ``[P]``."""
-        objective = self.group.objective
+        objective = self.group.workspace.objective
         first = self.personal.first(objective.initial, objective.layout.num_shared)
         return self.personal.newcomer(task.params, first)
 
@@ -187,32 +180,31 @@ class Newcomers:
         purpose = "personal parts of validation clients"
         return tuned(rule, replace(task, params=whole), self.group.clients(rows), purpose).params
 
-    def figures(self, task: Task, lanes: int) -> dict[str, float]:
+    def figures(self, task: Task) -> dict[str, float]:
         """Return loss, and accuracy or root-mean-square error, over all examples of the clients.
 
         They receive the shared part, which is frozen, and fit a personal part to their data.
 
         Args:
             task: the shared part, the version and the seed.
-            lanes: number of clients that train side by side.
         """
         steps = self.personal.adaptation_steps
         by_kind = {f"unseen_after_{k}": k for k in steps} if isinstance(steps, tuple) else {"unseen": steps}
         return {
             f"{kind}_{name}": value
             for kind, number in by_kind.items()
-            for name, value in self._figures_after(number, task, lanes).items()
+            for name, value in self._figures_after(number, task).items()
         }
 
-    def _figures_after(self, steps: int, task: Task, lanes: int) -> dict[str, float]:
+    def _figures_after(self, steps: int, task: Task) -> dict[str, float]:
         """Return the figures after this number of steps, by split and name."""
         group, whole = self.group, self._first(task)
         rule, row = self.personal.adapting(self.local, steps), {}
-        scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)
+        scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen")
         for split, shards in group.splits.items():
             has_data = shards.sizes > 0
             share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
-            for name in ("loss", group.objective.metric(shards.y)):
+            for name in ("loss", group.workspace.objective.metric(shards.y)):
                 values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
                 row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
         # The score is NaN if outputs do not have the shape of targets.

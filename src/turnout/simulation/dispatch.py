@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -111,6 +111,22 @@ class SimulatedClients:
         """The training examples of all clients, as those of one."""
         train = self.workspace.data.train
         return replace(train, offsets=train.offsets[[0, -1]])
+
+    @cached_property
+    def work(self) -> Hashable:
+        """What local steps depend on beside tasks and data, which is hashable; None if they may depend on more."""
+        algorithm, objective, data = self.algorithm, self.workspace.objective, self.workspace.data
+        # The bits of a measurement depend on whether all clients have the same model.
+        more = algorithm.measurements or self.speed is not None or self.opt_in.requirement is not None
+        if more or isinstance(algorithm.selection, PoolsExamples) or data.train.mapped or objective.network.reads_masks:
+            return None
+        pieces = algorithm.local, algorithm.corrections, algorithm.guard, algorithm.personal
+        work = objective.network.identity, objective.loss, objective.weighted, objective.device, data.transforms, pieces
+        try:
+            hash(work)
+        except TypeError:
+            return None
+        return work if objective.engine == "vectorized" and work[0] is not None else None
 
     @property
     def collude(self) -> bool:

@@ -9,12 +9,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.base import PoolsExamples
 from turnout.base.client_step import client_step
 from turnout.core.types import Task
 from turnout.data.shards import Shards
 from turnout.engine.cohort import Clients
-from turnout.simulation.dispatch import Assignment, Outcome, SimulatedClients, Steps, Value
+from turnout.simulation.dispatch import Assignment, Outcome, Steps, Value
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ class JointCohort:
     """Carry out the assignments of several runs, those of the same kind in one call."""
 
     def __init__(self) -> None:
-        self._works = dict[SimulatedClients, Hashable]()
         self._joined = dict[Hashable, tuple[tuple[Shards, ...], Shards]]()
 
     def outcomes(self, assignments: Sequence[Assignment]) -> list[Outcome | BaseException]:
@@ -62,10 +60,7 @@ class JointCohort:
         workers, task = assignment.workers, assignment.task
         if task.phase != "train" or task.shared or task.repeat_index is not None or task.round is not None:
             return None
-        if workers not in self._works:
-            self._works[workers] = _work_of(workers)
-        work = self._works[workers]
-        return work and (work, *sorted(task.own))
+        return workers.work and (workers.work, *sorted(task.own))
 
     def _of_group(self, kind: Hashable, group: Sequence[Assignment]) -> Sequence[Outcome | BaseException]:
         """Return the outcomes of assignments of one kind, or the errors that they raise."""
@@ -111,20 +106,3 @@ class JointCohort:
             joined = Shards(x, y, np.concatenate([[0], *offsets]), torch.cat(weights) if weights else None)
             self._joined[kind] = data, joined
         return self._joined[kind][1]
-
-
-def _work_of(workers: SimulatedClients) -> Hashable:
-    """Return what local steps depend on beside tasks and data, which is hashable; None if they may depend on more."""
-    algorithm, workspace = workers.algorithm, workers.workspace
-    objective, data = workspace.objective, workspace.data
-    # The bits of a measurement depend on whether all clients have the same model.
-    more = algorithm.measurements or workers.speed is not None or workers.opt_in.requirement is not None
-    if more or isinstance(algorithm.selection, PoolsExamples) or data.train.mapped or objective.network.reads_masks:
-        return None
-    pieces = algorithm.local, algorithm.corrections, algorithm.guard, algorithm.personal
-    work = objective.network.identity, objective.loss, objective.weighted, objective.device, data.transforms, pieces
-    try:
-        hash(work)
-    except TypeError:
-        return None
-    return work if objective.engine == "vectorized" and work[0] is not None else None

@@ -22,7 +22,7 @@ from turnout.engine.trial import extremes
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import METRICS, measured
-from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
+from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal
 from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
 from turnout.record.tables import build
 from turnout.simulation.client_groups import Newcomers
@@ -69,12 +69,8 @@ class Judge:
                 outputs=outputs,
                 watch=self._watch,
             )
-        serving = serving or models.serving
-        if outputs:
-            transforms = workspace.data.transforms
-            return evaluate_personal_with_outputs(workspace.objective, serving, shards, transforms, self._watch)
-        clients = partial(workspace.clients, shards=shards)
-        return evaluate_personal(serving, clients, shards, workspace.lanes, self._watch)
+        everyone = workspace.clients(np.arange(shards.num_clients), shards)
+        return evaluate_personal(serving or models.serving, everyone, workspace.lanes, self._watch, outputs=outputs)
 
     def _watch(self, done: int, total: int) -> None:
         """Report the progress of an evaluation about once a second."""
@@ -115,7 +111,7 @@ class Judge:
             self._gradients(1)
         if (unseen := Newcomers.unseen(self._experiment, self._workspace)) is not None:
             with trying("the data of unseen clients"):
-                unseen.one().figures(present, self._workspace.lanes)
+                unseen.one().figures(present)
 
     def _first(self, ids: np.ndarray) -> torch.Tensor:
         """Return the initial personal models of any clients."""
@@ -155,7 +151,7 @@ class Judge:
     def unseen(self, present: Task) -> dict[str, float]:
         """Return the scores of unseen clients, with personal parts fitted to their data."""
         newcomers = Newcomers.unseen(self._experiment, self._workspace)
-        return {} if newcomers is None else newcomers.figures(present, self._workspace.lanes)
+        return {} if newcomers is None else newcomers.figures(present)
 
     def by_client(self) -> dict[str, np.ndarray]:
         """Return the scores of each client, on its training, validation and test examples."""

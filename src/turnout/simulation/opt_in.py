@@ -39,7 +39,6 @@ class RequiringGroup:
         requirement: the requirement.
         rule: the rule by which they train local models; None if the requirement needs none.
         task: the task of local models, with the parameters before the first round and the seed of the run.
-        workspace: the number of clients that train side by side, and what receives the progress of their training.
         solo: the scores of local models; None until they are computed.
     """
 
@@ -48,7 +47,6 @@ class RequiringGroup:
     requirement: Requirement
     rule: Local | None
     task: Task
-    workspace: Workspace
     solo: ClientScores | None = None
 
     @cached_property
@@ -68,8 +66,8 @@ class RequiringGroup:
 
     def _trained_alone(self, group: ClientGroup, rule: Local) -> ClientScores:
         """Return the scores of clients with local models."""
-        lanes, watch = self.workspace.lanes, self.workspace.watch
-        return group.scores_after(rule, lambda _: self.task.params, self.task, "own models", lanes, watch)
+        watch = group.workspace.watch
+        return group.scores_after(rule, lambda _: self.task.params, self.task, "own models", watch)
 
 
 class OptIn:
@@ -97,7 +95,7 @@ class OptIn:
     ) -> None:
         data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
         self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
-        self._workspace, self._models, self._judge = workspace, models, judge
+        self._models, self._judge = models, judge
         self._seed = experiment.seed
         self._present = Task(workspace.objective.initial, 0, self._seed)
         self._pool: Pool | None = None
@@ -108,8 +106,7 @@ class OptIn:
             # Clients that never train have no personal part.
             for kind in ("seen",) if algorithm.personal else ("seen", "unseen"):
                 if (group := client_group(kind, data, workspace)) is not None:
-                    unseen = kind == "unseen"
-                    self.groups[kind] = RequiringGroup(group, unseen, requirement, rule, self._present, workspace)
+                    self.groups[kind] = RequiringGroup(group, kind == "unseen", requirement, rule, self._present)
         if population.opting is not None:
             if population.opting.split == "test" and data.client_test is None:
                 raise ConfigurationError(
@@ -165,8 +162,8 @@ class OptIn:
         row = appeal_figures(self._present_scores(group, *group.splits), requirement, group.tested, prefix)
         if steps := self._appeal.tuning_steps:
             task = replace(self._present, version=version)
-            rule, lanes = tuning_rule(self._local, steps), self._workspace.lanes
-            scores = group.scores_after(rule, self._models.serving, task, "tuning", lanes)
+            rule = tuning_rule(self._local, steps)
+            scores = group.scores_after(rule, self._models.serving, task, "tuning")
             row |= appeal_figures(scores, requirement, group.tested, f"{prefix}tuned_")
         return row
 

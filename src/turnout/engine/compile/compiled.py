@@ -149,8 +149,8 @@ class Compiled:
         traced = list(self._traced)
         if len(traced) < _MOST:
             return True
-        least = min(traced, key=self._calls.__getitem__)
-        if 2 * self._calls[least] > calls:
+        least = min(traced, key=self._calls.__getitem__, default=None)
+        if least is None or 2 * self._calls[least] > calls:
             return False
         self._forget(least)
         return True
