@@ -140,9 +140,7 @@ def test_metrics_are_names_or_functions_from_a_file() -> None:
 @pytest.mark.usefixtures("patients")
 def test_augmentation_from_a_file_replaces_the_default() -> None:
     made = Settings.of(override("data=digits"), override("data.augmentation=mine.py:flipped"))
-    flipped = made._data._augmentation()
-    assert flipped is not None
-    assert flipped() == (to.data.RandomHorizontalFlip(),)
+    assert made.data().transforms == (to.data.RandomHorizontalFlip(),)
     with pytest.raises(ConfigurationError, match="unknown augmentation 'cifr': did you mean 'cifar'"):
         Settings.of(override("data.augmentation=cifr"))
     with pytest.raises(ConfigurationError, match=r"mine.py:FITTED_LATER is no augmentation: needed .* returns tuple"):

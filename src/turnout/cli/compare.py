@@ -39,20 +39,15 @@ def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[
         raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")
     whole = Layers.of([*under[:-1], recipes, under[-1], *overrides], names)
     names = names or whole.names
-    _check_names(names)
+    if not names:
+        raise ConfigurationError("name what to compare: turnout compare fedau average_participating")
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"an algorithm is named twice: {' '.join(names)}. Two variants need two names")
     layers.refuse_keys(whole.common, "comparisons", {"name": "[algorithms.NAME] algorithm = ...", "seed": "seeds"})
     plan = whole.plan(names)
     if whole.to_accuracy is not None:
         check_accuracy(whole.to_accuracy)
     return whole, plan
-
-
-def _check_names(names: Sequence[str]) -> None:
-    """Check that there are algorithms, each of them once."""
-    if not names:
-        raise ConfigurationError("name what to compare: turnout compare fedau average_participating")
-    if len(set(names)) < len(names):
-        raise ConfigurationError(f"an algorithm is named twice: {' '.join(names)}. Two variants need two names")
 
 
 def conclude(

@@ -81,20 +81,15 @@ def planned_of_all(plan: Plan, what: str, runs: int | None = None) -> Group:
         with about(name):
             sizes[name] = planned(experiment)
     number = len(plan.settings) * len(plan.seeds) if runs is None else runs
-    return Group(*_compared(sizes, what, number))
-
-
-def _compared(sizes: Mapping[str, Figures], what: str, runs: int) -> list[Table]:
-    """Return a table of the number of runs and common sizes, and one of sizes that differ between experiments, if any."""
     names = list(dict.fromkeys(name for figures in sizes.values() for name in figures))
     different = [name for name in names if len({figures.get(name) for figures in sizes.values()}) > 1]
     first = next(iter(sizes.values()))
-    tables = [table_of({"runs": runs, **without(first, different)})]
+    tables = [table_of({"runs": number, **without(first, different)})]
     if different:
         tables.append(table := Table(what, *different, box=SIMPLE_HEAD))
         for name, figures in sizes.items():
             table.add_row(name, *(_text(figures.get(column, "–")) for column in different))
-    return tables
+    return Group(*tables)
 
 
 def _text(value: int | str) -> str:

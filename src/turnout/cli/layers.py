@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from turnout.cli.options import Table
 from turnout.cli.sections import as_table, flag_of
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, shown
 from turnout.core.earlier_names import with_present_names
 
 _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
@@ -75,10 +75,8 @@ def override(text: str) -> Table:
     keys = keys_of(path)
     if not equals and (flag := flag_of(text)):
         raise ConfigurationError(f"{text!r} is the name of a piece, and settings are key=value: write {flag}")
-    if not equals or not all(keys):
-        raise ConfigurationError(f"override {text!r}: needed key=value, such as local.lr=0.05")
-    if len(keys) > _DEEPEST:
-        raise ConfigurationError(f"override {text[:40]!r}...: needed key=value, such as local.lr=0.05")
+    if not equals or not all(keys) or len(keys) > _DEEPEST:
+        raise ConfigurationError(f"override {shown(text)}: needed key=value, such as local.lr=0.05")
     return nested(keys, value_of(value.strip(), path.strip()))
 
 

@@ -30,6 +30,7 @@ class Additions(ChainMap[str, Callable[..., Any]]):
     """Members of several families that `also` adds to an algorithm: all except solvers, of which an algorithm has one."""
 
     maps: list[Family]  # pyright: ignore[reportIncompatibleVariableOverride]
+    noun = "piece"
 
     @property
     def needs(self) -> str:
@@ -47,15 +48,8 @@ AVAILABILITY = Availability.family
 PARTITIONS = Partition.family
 SELECTIONS = Selection.family
 AGGREGATIONS = Aggregation.family
-MIXINGS = Mixing.family
-CORRELATIONS = Correlation.family
 SERVER_OPTIMIZERS = Server.family
-WORK = Work.family
-SCHEDULES = Schedule.family
 SOLVERS = Solver.family
-REQUIREMENTS = Requirement.family
-BEHAVIORS = Attack.family
-SPEEDS = SpeedModel.family
 DELAYS = Delay.family
 PACES = Pace.family
 
@@ -64,22 +58,23 @@ GUARDS = Guard.family
 ALSO = Additions(Local.family, Personalization.family, GUARDS, Weighting.family)  # type: ignore[arg-type]
 """Pieces that can be added to any algorithm."""
 
-FAMILIES: Mapping[type, Family] = {
-    Transform: TRANSFORMS,
-    **{
-        base: family
-        for family in (CORRELATIONS, SOLVERS, MIXINGS, SCHEDULES, WORK, REQUIREMENTS, BEHAVIORS, SPEEDS, DELAYS)
-        for base in family.bases
-    },
-}
-"""Families of pieces that are values of options, by name or as a table with ``kind = NAME``, by base class."""
-
 LISTED: Mapping[str, Family] = {
     family.plural: family
     for family in (
         ALGORITHMS, SOURCES, MODELS, AVAILABILITY, PACES, PARTITIONS, AUGMENTATIONS, TRANSFORMS, SELECTIONS, AGGREGATIONS,
-        MIXINGS, SERVER_OPTIMIZERS, Local.family, Personalization.family, GUARDS, Weighting.family, SOLVERS, SCHEDULES,
-        REQUIREMENTS, BEHAVIORS, SPEEDS, DELAYS, CORRELATIONS, LOSSES, TRACKERS, WORK,
+        Mixing.family, SERVER_OPTIMIZERS, Local.family, Personalization.family, GUARDS, Weighting.family, SOLVERS,
+        Schedule.family, Requirement.family, Attack.family, SpeedModel.family, DELAYS, Correlation.family, LOSSES, TRACKERS,
+        Work.family,
     )
 }  # fmt: skip
 """The families that ``turnout list`` lists."""
+
+_OF_OPTIONS = (
+    "correlations", "solvers", "mixings", "schedules", "work", "requirements", "behaviors", "speeds", "delays",
+)  # fmt: skip
+
+FAMILIES: Mapping[type, Family] = {
+    Transform: TRANSFORMS,
+    **{base: LISTED[plural] for plural in _OF_OPTIONS for base in LISTED[plural].bases},
+}
+"""Families of pieces that are values of options, by name or as a table with ``kind = NAME``, by base class."""

@@ -201,7 +201,7 @@ def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
         kind = value.get("kind")
         if not isinstance(kind, str):
             raise refuse(f"{key}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
-        piece, options = user_code.member(members, kind, members.noun), without(value, ("kind",))
+        piece, options = user_code.member(members, kind), without(value, ("kind",))
         if callable(piece):
             return build(piece, options, key)
         for name in options:  # an object of a file has no options

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.cli import user_code
 from turnout.cli.names import SOLVERS
-from turnout.cli.options import REQUIRED, Table, options_of, without
+from turnout.cli.options import REQUIRED, Table, only, options_of, without
 from turnout.cli.sections import NAMED
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
@@ -23,9 +23,7 @@ _FILLED = ("model", "availability", "pace")
 def completed(table: Table) -> Table:
     """Return settings with defaults filled in, as far as TOML can represent them."""
     filled = {
-        key: _filled(table[key], user_code.member(NAMED[key], table[key]["name"], key))
-        for key in _FILLED
-        if key in table
+        key: _filled(table[key], user_code.member(NAMED[key], table[key]["name"])) for key in _FILLED if key in table
     }
     local = {"solver": "sgd", **table.get("local", {})}
     local = {"solver": local["solver"], **_filled(local, SOLVERS[local["solver"]])}
@@ -33,15 +31,10 @@ def completed(table: Table) -> Table:
 
 
 def _filled(options: Table, piece: Any) -> Table:
-    """Return options with the defaults of their piece filled in, the name first."""
-    name = {"name": options["name"]} if "name" in options else {}
-    return {**name, **_defaults(piece), **options}
-
-
-def _defaults(piece: Any) -> Table:
-    """Return the defaults of a piece that TOML can represent."""
+    """Return options with the defaults of their piece that TOML can represent filled in, the name first."""
     defaults = {name: option.default for name, option in options_of(piece).items()}
-    return {name: _plain(value) for name, value in defaults.items() if value is not REQUIRED and _is_plain(value)}
+    plain = {name: _plain(value) for name, value in defaults.items() if value is not REQUIRED and _is_plain(value)}
+    return {**only(options, ("name",)), **plain, **options}
 
 
 def _is_plain(value: Any) -> bool:

@@ -148,7 +148,7 @@ def folder_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[P
 
 def callbacks_of(trackers: Sequence[str] | None, patience: int | None, stop_at: float | None) -> list[Callback]:
     """Return the callbacks of a run: trackers by their names, and early stopping."""
-    callbacks: list[Callback] = [user_code.member(TRACKERS, name, "tracker")() for name in trackers or ()]
+    callbacks: list[Callback] = [user_code.member(TRACKERS, name)() for name in trackers or ()]
     return callbacks if patience is None and stop_at is None else [*callbacks, EarlyStopping(patience, stop_at)]
 
 

@@ -80,7 +80,7 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
     table = {key: as_table(key, value) if key in SECTIONS else value for key, value in layer.items()}
     if "data" in table:
         data = table["data"]
-        source = user_code.member(names.SOURCES, data_set, "data set")
+        source = user_code.member(names.SOURCES, data_set)
         partitions = _options_of_partitions() - {"name", "partition", "augmentation", *OF_SPLIT, *options_of(source)}
         moved = {key: data.pop(key) for key in list(data) if key in partitions}
         if "partition" in data or moved:
@@ -135,7 +135,7 @@ def chosen(section: str, table: Table, known: Family) -> Any:
         raise ConfigurationError(
             f"{section} has options but no name: write {section}=NAME too, one of {', '.join(known)}"
         )
-    return user_code.member(known, table["name"], section.rpartition(".")[2])
+    return user_code.member(known, table["name"])
 
 
 def piece_of(section: str, table: Table) -> Any:
@@ -173,7 +173,7 @@ def local_of(table: Table, recipe: Any) -> Any:
         raise ConfigurationError(f"local: {recipe.__name__} has no local rule with options: leave it out")
     if not isinstance(name, str):
         raise refuse("local.solver", given=name, needed="a text")
-    solver = user_code.member(names.SOLVERS, name, "solver")
+    solver = user_code.member(names.SOLVERS, name)
     if not issubclass(solver, kind):
         raise refuse(
             "local.solver",

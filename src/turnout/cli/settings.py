@@ -12,8 +12,7 @@ from torch import nn
 
 from turnout.base import Piece
 from turnout.base.algorithm import Algorithm
-from turnout.cli import defaults, user_code
-from turnout.cli.data_section import DataSection
+from turnout.cli import data_section, defaults, user_code
 from turnout.cli.layers import data_of, merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, SOURCES
 from turnout.cli.options import Table, arguments, build, only, options_of, unknown_option, without
@@ -52,7 +51,7 @@ class Settings:
         """
         named = data_of(layers)
         data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])
-        user_code.member(SOURCES, data, "data set")
+        user_code.member(SOURCES, data)
         tidied = [tidy(layer, data) for layer in layers]
         below = (
             defaults.ANY,
@@ -114,7 +113,7 @@ class Settings:
         self.pace()
         self.model()
         self.loss()
-        self._data.check()
+        data_section.check(self.table["data"])
 
     def __call__(self, seed: int) -> Experiment:
         """Return the experiment with another seed, so that settings can be arguments of `turnout.comparison.compare`."""
@@ -188,22 +187,17 @@ class Settings:
 
     def declared(self) -> FederatedData | None:
         """Return zeros of the declared shape of the data; None if the settings declare none."""
-        return self._data.declared()
+        return data_section.declared_by(self.table["data"])
 
     def data(self) -> FederatedData:
-        """Load the data and split them over clients; see `DataSection.load`."""
-        return self._data.load()
-
-    @property
-    def _data(self) -> DataSection:
-        """The section about data, with the seed of the run."""
-        return DataSection(self.table["data"], self.numbers().get("seed", 0))
+        """Load the data and split them over clients; see `turnout.cli.data_section.load`."""
+        return data_section.load(self.table["data"], self.numbers().get("seed", 0))
 
     def _also(self) -> tuple[Piece, ...]:
         """Return the selection, aggregation and server optimizer, if the settings have one, and the further pieces."""
         pieces = [self._named(section) for section in ("selection", "aggregation", "server") if section in self.table]
         for name, options in self.table.get("also", {}).items():
-            kind = user_code.member(ALSO, name, "piece")
+            kind = user_code.member(ALSO, name)
             if not isinstance(options, Mapping):
                 raise refuse(f"also.{name}", given=options, needed="a table of options")
             pieces.append(build(kind, options, f"also.{name}"))

@@ -28,11 +28,11 @@ _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
 """Settings that name a piece, whose options are in the same section."""
 
 _VALUES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "population.speed": names.SPEEDS,
-    "population.requirement": names.REQUIREMENTS,
-    "population.behavior": names.BEHAVIORS,
-    "local.lr": names.SCHEDULES,
-    "local.steps": names.WORK,
+    "population.speed": names.LISTED["speeds"],
+    "population.requirement": names.LISTED["requirements"],
+    "population.behavior": names.LISTED["behaviors"],
+    "local.lr": names.LISTED["schedules"],
+    "local.steps": names.LISTED["work"],
 }
 """Settings whose value is a piece, as a table with its kind."""
 

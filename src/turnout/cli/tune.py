@@ -61,7 +61,7 @@ class Candidate:
             ConfigurationError: if there is no step size.
         """
         table = self.settings.table
-        recipe = member(ALGORITHMS, table["algorithm"]["name"], "algorithm")
+        recipe = member(ALGORITHMS, table["algorithm"]["name"])
         options = {name: option.default for name, option in options_of(recipe).items()} | table["algorithm"]
         named = {"local.lr": completed(table)["local"].get("lr")} if "local" in options else {}
         step = next((name for name in STEPS if _is_positive(options.get(name))), None)

@@ -104,22 +104,21 @@ def texts(values: Any, setting: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(value, setting)
 
 
-def member(known: Family | Additions, name: str, what: str) -> Any:
+def member(known: Family | Additions, name: str) -> Any:
     """Return a member of a family by its name, or a piece of a file, ``FILE.py:NAME``.
 
     Args:
         known: the family.
         name: name of the piece.
-        what: noun for the family in messages.
 
     Raises:
         ConfigurationError: if a name is unknown, with the nearest one, or a file has no such piece.
     """
     if ".py:" not in name:
-        return known[known_name(what, name, known)]
+        return known[known_name(known.noun, name, known)]
     piece = loaded(name)
     if not known.takes(piece):
-        raise ConfigurationError(f"{name} is no {what}: needed {known.needs}")
+        raise ConfigurationError(f"{name} is no {known.noun}: needed {known.needs}")
     return piece
 
 

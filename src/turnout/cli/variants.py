@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.base import PoolsExamples
-from turnout.base.algorithm import Algorithm
 from turnout.cli import defaults, user_code
 from turnout.cli.options import Table, only, without
 from turnout.cli.sections import KEYS
@@ -69,7 +68,9 @@ class Layers:
         recipes = [recipe for recipe in map(self._recipe, names) if isinstance(recipe, str)]
         pace = next((name for recipe in recipes if (name := defaults.of_recipe(recipe).pace.get("name"))), None)
         plan = {name: self.settings(name, pace=pace) for name in names}
-        if any(_is_of_clients(settings.algorithm()) for settings in plan.values()):
+        algorithms = [settings.algorithm() for settings in plan.values()]
+        # These are compared by what they are worth to single clients.
+        if any(each.personal is not None or isinstance(each.selection, PoolsExamples) for each in algorithms):
             return {name: self.settings(name, own_tests=True, pace=pace) for name in names}
         return plan
 
@@ -91,11 +92,6 @@ class Layers:
         """Return the recipe of the algorithm called `name`."""
         tables = (table.get(name, {}) for table in reversed(self.single))
         return next((table["algorithm"] for table in tables if "algorithm" in table), name)
-
-
-def _is_of_clients(algorithm: Algorithm) -> bool:
-    """Return whether an algorithm is compared by what it is worth to single clients."""
-    return algorithm.personal is not None or isinstance(algorithm.selection, PoolsExamples)
 
 
 def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bool) -> Settings:

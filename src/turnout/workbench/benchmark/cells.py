@@ -120,14 +120,14 @@ class Version:
 
     def options(self, rule: str, cell: Cell) -> dict[str, Any]:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
-        recipe, declared = member(ALGORITHMS, rule, "algorithm"), dict(self.rules.get(rule, {}))
+        recipe, declared = member(ALGORITHMS, rule), dict(self.rules.get(rule, {}))
         if (size := options_of(recipe).get("cohort_size")) is not None and size.default is not None:
             declared = {"cohort_size": None, **declared}
         return {name: value for name, value in declared.items() if name not in STEPS}
 
     def axes(self, rule: str, cell: Cell) -> dict[str, tuple[float, ...]]:
         """Return the first values of the searched options of a rule: its local step size, and that of the server."""
-        recipe, lr = member(ALGORITHMS, rule, "algorithm"), cell.settings["local"]["lr"]
+        recipe, lr = member(ALGORITHMS, rule), cell.settings["local"]["lr"]
         axes = {"local.lr": (lr / RATIO, lr, lr * RATIO)}
         for name in STEPS:
             if name in options_of(recipe) and (default := signature(recipe).parameters[name].default) is not None:
