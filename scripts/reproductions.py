@@ -23,7 +23,7 @@ from typing import Any
 
 from turnout.comparison.folders import load_records
 from turnout.core.checks import counted
-from turnout.record.sources import hash_of
+from turnout.record.environment import hash_of
 from turnout.results.measure import Measure
 from turnout.results.statistics import Quartiles
 from turnout.workbench.reproduction.declaration import Claim, Drawing, Reproduction

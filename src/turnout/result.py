@@ -87,8 +87,10 @@ class Result(Predicting, Scored, ExplainsAttributes):
     def __repr__(self) -> str:
         empty = self.history.empty_rounds().get("empty_rounds", 0)
         rounds = counted(self.history.last_round, "round") + f" ({empty:,} without participants)" * bool(empty)
-        parts = [repr(self.name), rounds, *self._judged(), *self._stopped()]
-        return f"Result({', '.join(parts)})"
+        summary = self.summary()
+        judged = [quality(name, summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
+        stopped = [f"stopped by {name_of(self.history.stopped_by)}"] if self.history.stopped_by else []
+        return f"Result({', '.join([repr(self.name), rounds, *judged, *stopped])})"
 
     def _repr_html_(self) -> str:
         """Return the final figures, for notebooks."""
@@ -98,15 +100,6 @@ class Result(Predicting, Scored, ExplainsAttributes):
             for name, value in figures.items()
         }
         return html_table(f"Result of {self.name}", {"rounds": f"{self.history.last_round:,}"} | shown)
-
-    def _judged(self) -> list[str]:
-        """Return the main score of the run as text; an empty list where no round was evaluated."""
-        summary = self.summary()
-        return [quality(name, summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
-
-    def _stopped(self) -> list[str]:
-        """Return by which column the run was ended; an empty list where it was not."""
-        return [f"stopped by {name_of(self.history.stopped_by)}"] if self.history.stopped_by else []
 
     @classmethod
     def of(cls, simulation: Simulation) -> Result:

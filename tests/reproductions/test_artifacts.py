@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from turnout.record.sources import hash_of
+from turnout.record.environment import hash_of
 from turnout.workbench.reproduction.reading import names
 from turnout.workbench.reproduction.table import csv
 

@@ -8,6 +8,7 @@ from typing import Any
 from turnout.cli import layers, user_code
 from turnout.cli.options import Table
 from turnout.cli.print_config import file_of, toml
+from turnout.cli.run import one_algorithm
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.core.checks import ConfigurationError
@@ -20,10 +21,8 @@ BEST = "best.toml"
 def settings_of(under: Sequence[Table], algorithm: str | None, name: str, point: Mapping[str, Any]) -> Settings:
     """Return the settings of one point."""
     values = [layers.nested(layers.keys_of(axis), value) for axis, value in point.items() if axis != "algorithm"]
-    whole = Layers.of([*under, *values, {"name": name}])
-    recipe = point.get("algorithm", algorithm)
     try:
-        return whole.settings(recipe) if recipe is not None else Settings.of(*whole.common)
+        return one_algorithm([*under, *values, {"name": name}], point.get("algorithm", algorithm))
     except ConfigurationError as error:
         raise ConfigurationError(f"{assignments(point)}: {error}") from error
 

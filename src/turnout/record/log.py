@@ -65,8 +65,7 @@ class Log:
         self._path: Path | None = None
         self._end = 0  # end of the valid entries in the file, in bytes; anything after it is overwritten
         self._tables: list[Rounds] = []
-        self._rows: list[Mapping[str, Any]] = []
-        self._cohorts: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self._rows: list[tuple[Mapping[str, Any], np.ndarray, np.ndarray | None]] = []
         for part in parts:
             if len(part.table):
                 self._tables.append(part)
@@ -120,8 +119,7 @@ class Log:
             weights: their weights, ``[B]``; None is not recorded.
         """
         self._columns |= {name for name, value in row.items() if value is not None}
-        self._rows.append(row)
-        self._cohorts.append((cohort, weights))
+        self._rows.append((row, cohort, weights))
         self._has_weights |= weights is not None
         self.last, self._length = row["round"], self._length + 1
         if len(self._rows) >= _MAX_ROWS:
@@ -190,15 +188,16 @@ class Log:
 
     def _tabulate(self) -> None:
         """Convert the rounds that are held as Python numbers to a table."""
-        rows, cohorts, self._rows, self._cohorts = self._rows, self._cohorts, [], []
-        if not rows:
+        if not self._rows:
             return
+        rows, cohorts, weights = zip(*self._rows, strict=True)
+        self._rows = []
         columns = {field.name: _column([row.get(field.name) for row in rows], field.type) for field in self.schema}
-        when = np.repeat([row["round"] for row in rows], [len(cohort) for cohort, _ in cohorts])
-        participation = {"round": when, "client": np.concatenate([cohort for cohort, _ in cohorts])}
+        when = np.repeat([row["round"] for row in rows], list(map(len, cohorts)))
+        participation = {"round": when, "client": np.concatenate(cohorts)}
         if self._has_weights:
-            weights = [np.full(len(cohort), np.nan) if values is None else values for cohort, values in cohorts]
-            participation["weight"] = np.concatenate(weights)
+            known = (np.full(len(of), np.nan) if own is None else own for of, own in zip(cohorts, weights, strict=True))
+            participation["weight"] = np.concatenate(list(known))
         arrays = [array_of(participation[f.name], f.type, nan_is_null=True) for f in self.participation_schema]
         self._tables.append(Rounds(pa.table(columns), pa.table(arrays, schema=self.participation_schema)))
 
