@@ -1,18 +1,22 @@
-"""Compute figures of a run from its tables: final metrics, costs, and the round in which a target was reached."""
+"""Read the tables of a run, and compute figures: final metrics, costs, and when a target was reached."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from turnout.core.checks import count, known_name
 from turnout.evaluation.fairness import fairness
-from turnout.record.schema import ANSWERED, COSTS, METRICS, SPENT, less_is_better
+from turnout.record.evaluations import Evaluations
+from turnout.record.log import Log
+from turnout.record.predictions import PREDICTION_COLUMNS
+from turnout.record.schema import ANSWERED, CLIENT_COLUMNS, COSTS, METRICS, ROUND_COLUMNS, SPENT, less_is_better
+from turnout.record.tables import build, concatenated, is_known, numbers, schema_of
 
 _REDUCED: Mapping[str, Callable[[np.ndarray], np.number]] = {
     **dict.fromkeys(("seconds", "bytes_up", "bytes_down", "num_dropped"), np.sum),
@@ -39,32 +43,91 @@ class Reached:
     simulated_seconds: float | None = None
 
 
-class Figures(ABC):
-    """Figures of a run, computed from the columns of its tables.
+class Recorded:
+    """What a run has recorded, as tables and as figures computed from them.
+
+    Args:
+        log: the rounds recorded so far; None is none.
 
     Attributes:
+        clients: one row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`.
+        evaluations: evaluations by clients of a server. They end after their rounds were recorded, and fill missing values in
+            columns of the table of rounds.
+        predictions: the predictions of the final model on test examples, counted; see `turnout.record.predictions`. It has no
+            rows before the end of a run, and of other tasks than classification.
         stopped_by: column whose values ended the run early; None for a run that ended otherwise.
     """
 
     stopped_by: str | None = None
 
+    def __init__(self, log: Log | None = None) -> None:
+        self._log, self.evaluations = Log() if log is None else log, Evaluations()
+        self.clients = build({}, CLIENT_COLUMNS)
+        self.predictions = build({}, PREDICTION_COLUMNS)
+
+    def __len__(self) -> int:
+        """Return the number of recorded rounds."""
+        return len(self._log)
+
     @property
-    @abstractmethod
     def last_round(self) -> int:
-        """The last recorded round, 0 if there is none."""
+        """The last recorded round; 0 if there is none."""
+        return self._log.last
 
     @property
-    @abstractmethod
-    def column_names(self) -> tuple[str, ...]:
+    def rounds(self) -> pa.Table:
+        """One row per recorded round: `ROUND_COLUMNS`, then other columns by name."""
+        return concatenated([self.evaluations.filled(self._log.whole().table)], self._schema)
+
+    @property
+    def _schema(self) -> pa.Schema:
         """The columns of the table of rounds."""
+        names = {*self._log.schema.names, *self.evaluations.columns} - ROUND_COLUMNS.keys()
+        return schema_of(ROUND_COLUMNS, names)
 
-    @abstractmethod
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the table of rounds, without building it."""
+        return tuple(self._schema.names)
+
+    @property
+    def is_private(self) -> bool:
+        """True for a run with differential privacy."""
+        return "epsilon" in self.column_names
+
+    @property
+    def participation(self) -> pa.Table:
+        """One row (round, client) for each participant of each recorded round.
+
+        If weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is the factor of the client's report
+        in the server step, after normalization, summed over its reports if it had several; null if they were dropped.
+        """
+        return self._log.whole().participation
+
     def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rounds in which `name` was recorded, and its values there."""
+        """Return the rounds in which a column was recorded, and its values: two arrays of equal length.
 
-    @abstractmethod
+        Raises:
+            ConfigurationError: if a column is unknown, with the most similar name.
+        """
+        known_name("column", name, self.column_names)
+        values = self.rounds[name] if name in self.evaluations.columns else self._log.column(name)
+        known = is_known(values)
+        kind = np.int64 if values.type == pa.int64() else np.float64
+        return numbers(self._log.column("round"))[known], numbers(values.drop_null()).astype(kind)
+
     def client_column(self, name: str) -> np.ndarray:
-        """Return a column of the table of clients as float64 ``[N]``, NaN where null."""
+        """Return a numeric column of the table of clients as float64 ``[N]``, NaN where null."""
+        numeric = [column for column in self.clients.column_names if column != "name"]
+        column = self.clients[known_name("client column", name, numeric)].cast(pa.float64())
+        values = np.full(len(column), np.nan)
+        values[is_known(column)] = numbers(column.drop_null())
+        return values
+
+    def client_names(self) -> list[str]:
+        """Return the names of the clients, or their numbers where they have none."""
+        names, numbers = self.clients["name"].to_pylist(), self.clients["client"].to_pylist()
+        return [name or str(number) for name, number in zip(names, numbers, strict=True)]
 
     def final(self, metric: str, window: int | None = None) -> float:
         """Return the mean of a metric over its evaluations in the last `window` rounds; NaN if it was never evaluated.

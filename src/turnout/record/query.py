@@ -1,4 +1,4 @@
-"""Record the tables of a run, save them, and read them: rounds, clients and participation."""
+"""Record the tables of a run, save and load them: rounds, clients and participation."""
 
 from __future__ import annotations
 
@@ -11,40 +11,25 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turnout.core.checks import ConfigurationError, count, known_name, refuse
+from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.record import checkpoint, saved, stopped, storage
 from turnout.record import predictions as predictions_of
 from turnout.record.contents import writable
 from turnout.record.evaluations import Evaluations
-from turnout.record.figures import Figures
+from turnout.record.figures import Recorded
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log, Rounds
 from turnout.record.predictions import PREDICTION_COLUMNS
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import build, concatenated, is_known, numbers, read, schema_of, write
+from turnout.record.tables import build, read, write
 
 
-class History(Figures):
+class History(Recorded):
     """The tables of rounds, clients and participation of a run.
 
     ``record`` adds a round, and ``set_clients`` sets the table of clients at the end. A history that was saved, loaded and
     continued has the same tables as one that was never interrupted.
-
-    Args:
-        log: the rounds recorded so far; None is none.
-
-    Attributes:
-        clients: one row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`.
-        evaluations: evaluations by clients of a server. They end after their rounds were recorded, and fill missing values in
-            columns of the table of rounds.
-        predictions: the predictions of the final model on test examples, counted; see `turnout.record.predictions`. It has no
-            rows before the end of a run, and of other tasks than classification.
     """
-
-    def __init__(self, log: Log | None = None) -> None:
-        self._log, self.evaluations = Log() if log is None else log, Evaluations()
-        self.clients = build({}, CLIENT_COLUMNS)
-        self.predictions = build({}, PREDICTION_COLUMNS)
 
     def record(self, *, round: int, participants: Any = None, weights: Any = None, **values: Any) -> None:
         """Add a completed round.
@@ -166,70 +151,6 @@ class History(Figures):
         end = stopped.load(folder)
         history.stopped_by = end["by"] if end is not None and end["rounds"] == history.last_round else None
         return history
-
-    def __len__(self) -> int:
-        """Return the number of recorded rounds."""
-        return len(self._log)
-
-    @property
-    def last_round(self) -> int:
-        """The last recorded round; 0 if there is none."""
-        return self._log.last
-
-    @property
-    def rounds(self) -> pa.Table:
-        """One row per recorded round: `ROUND_COLUMNS`, then other columns by name."""
-        return concatenated([self.evaluations.filled(self._log.whole().table)], self._schema)
-
-    @property
-    def _schema(self) -> pa.Schema:
-        """The columns of the table of rounds."""
-        names = {*self._log.schema.names, *self.evaluations.columns} - ROUND_COLUMNS.keys()
-        return schema_of(ROUND_COLUMNS, names)
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns of the table of rounds, without building it."""
-        return tuple(self._schema.names)
-
-    @property
-    def is_private(self) -> bool:
-        """True for a run with differential privacy."""
-        return "epsilon" in self.column_names
-
-    @property
-    def participation(self) -> pa.Table:
-        """One row (round, client) for each participant of each recorded round.
-
-        If weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is the factor of the client's report
-        in the server step, after normalization, summed over its reports if it had several; null if they were dropped.
-        """
-        return self._log.whole().participation
-
-    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rounds in which a column was recorded, and its values: two arrays of equal length.
-
-        Raises:
-            ConfigurationError: if a column is unknown, with the most similar name.
-        """
-        known_name("column", name, self.column_names)
-        values = self.rounds[name] if name in self.evaluations.columns else self._log.column(name)
-        known = is_known(values)
-        kind = np.int64 if values.type == pa.int64() else np.float64
-        return numbers(self._log.column("round"))[known], numbers(values.drop_null()).astype(kind)
-
-    def client_column(self, name: str) -> np.ndarray:
-        """Return a numeric column of the table of clients as float64 ``[N]``, NaN where null."""
-        numeric = [column for column in self.clients.column_names if column != "name"]
-        column = self.clients[known_name("client column", name, numeric)].cast(pa.float64())
-        values = np.full(len(column), np.nan)
-        values[is_known(column)] = numbers(column.drop_null())
-        return values
-
-    def client_names(self) -> list[str]:
-        """Return the names of the clients, or their numbers where they have none."""
-        names, numbers = self.clients["name"].to_pylist(), self.clients["client"].to_pylist()
-        return [name or str(number) for name, number in zip(names, numbers, strict=True)]
 
 
 def save_run(
