@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd
+from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd, compose
 from turnout.base.selection import check_selection
 from turnout.core.candidates import Candidates
 from turnout.pieces.selection import AllAvailable, LeastServed, LongestAbsent
-from turnout.pieces.weighting import BySmoothedRate
+from turnout.pieces.weighting import BySmoothedRate, DivideByClients
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
@@ -124,12 +124,15 @@ def test_later_enrolled_clients_begin_at_the_current_round():
     assert after.slots["selection"]["rate"].tolist() == pytest.approx([1 / 3] * 3)
 
 
+OF_TWO = compose(BySmoothedRate(shares=(0.5, 0.5)), DivideByClients())
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
         (lambda: LeastServed(beta=1.5), "beta: got 1.5, needed a number > 0 and <= 1"),
         (lambda: BySmoothedRate(shares=(0.5, 0.6)), "which sum to 1"),
-        (lambda: BySmoothedRate(shares=(0.5, 0.5)).init(federation(3)), "for 2 clients, but there are 3"),
+        (lambda: OF_TWO.init(DATA.train.x[0], federation(3)), "for 2 clients, but there are 3"),
         (lambda: LongestAbsent(0), "cohort_size"),
         (lambda: check_selection(LongestAbsent(9), 8), "at most the number of clients, 8"),
     ],

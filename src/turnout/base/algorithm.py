@@ -13,7 +13,7 @@ from turnout.base.aggregation import Aggregation
 from turnout.base.composition import check_composition
 from turnout.base.guard import ChangesDownloadType, Guard
 from turnout.base.local import Correction, KeepingCorrection, Local, Measurement
-from turnout.base.per_client import refuse_new_clients
+from turnout.base.per_client import check_lengths, refuse_new_clients
 from turnout.base.personalization import CorrectsColumns, Personalization
 from turnout.base.piece import Slots
 from turnout.base.selection import Selection, check_selection
@@ -115,17 +115,16 @@ class Algorithm(Slots):
 
     def pieces(self) -> dict[str, Any]:
         """Return all pieces by slot, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
-        result: dict[str, Any] = {"selection": self.selection, "local": self.local}
         chains = {
             "correction": self.corrections,
             "measurement": self.measurements,
             "guard": self.guard,
             "weighting": self.weighting,
         }
-        for slot, chain in chains.items():
-            result |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
-        result |= {"aggregation": self.aggregation, "server": self.server}
-        return result if self.personal is None else result | {"personal": self.personal}
+        chained = {f"{slot}.{i}": piece for slot, chain in chains.items() for i, piece in enumerate(chain)}
+        last = {"aggregation": self.aggregation, "server": self.server}
+        personal = {} if self.personal is None else {"personal": self.personal}
+        return {"selection": self.selection, "local": self.local, **chained, **last, **personal}
 
     def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
         """Return the server's state before the first round.
@@ -134,8 +133,11 @@ class Algorithm(Slots):
             ConfigurationError: if a piece has options for another number of clients, or a state without what it declares.
         """
         check_selection(self.selection, federation.num_clients)
-        stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
-        slots = {name: piece.init(federation) for name, piece in stateful.items()}
+        slots = dict[str, State]()
+        for slot, piece in self.pieces().items():
+            check_lengths(piece, federation.num_clients)
+            if isinstance(piece, Stateful):
+                slots[slot] = piece.init(federation)
         if "base" in self.aggregation.reads and BASE_OFFSET not in slots["aggregation"]:
             raise ConfigurationError(
                 f"{type(self.aggregation).__name__} reads the base, to which clients add {BASE_OFFSET!r}, and of that its "

@@ -14,56 +14,28 @@ def check_composition(algorithm: Slots) -> None:
     Raises:
         ConfigurationError: with the reason, and what to write instead.
     """
-    _check_weighting(algorithm)
-    _check_links(algorithm)
-    _check_terms(algorithm)
-    _check_estimates(algorithm)
-    _check_measurements(algorithm)
+    _check_weightings(algorithm)
+    _check_corrections(algorithm)
     _check_needs(algorithm)
-    _check_keeps(algorithm)
 
 
-def _check_weighting(algorithm: Slots) -> None:
-    """Raise an error unless the chain of weightings ends in its only normalizer."""
-    normalizers = [w for w in algorithm.weighting if isinstance(w, Normalizer)]
-    if len(normalizers) != 1 or normalizers[0] is not algorithm.weighting[-1]:
-        written = " -> ".join(type(w).__name__ for w in algorithm.weighting) or "nothing"
+def _check_weightings(algorithm: Slots) -> None:
+    """Raise an error unless every weighting changes weights, one at most by participation rates, and the last normalizes."""
+    chain = algorithm.weighting
+    normalizers = [w for w in chain if isinstance(w, Normalizer)]
+    if len(normalizers) != 1 or normalizers[0] is not chain[-1]:
+        written = " -> ".join(type(w).__name__ for w in chain) or "nothing"
         raise ConfigurationError(
             f"the weighting chain is {written}; it must end in exactly one normalizer, because the papers differ in "
             "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
         )
-
-
-def _check_terms(algorithm: Slots) -> None:
-    """Raise an error for terms of the loss on a minibatch if a local step does not use a single minibatch."""
-    terms = [type(correction).__name__ for correction in algorithm.corrections if isinstance(correction, LossTerm)]
-    if terms and not algorithm.local.traits.of_one_minibatch:
-        raise ConfigurationError(
-            f"{terms[0]} adds a term to the loss on the minibatch of a local step, and a step of {algorithm.local} does not "
-            "use a single one: use Sgd or AdamW with accumulate=1"
-        )
-
-
-def _check_links(algorithm: Slots) -> None:
-    """Raise an error for weightings and corrections that define none of their hooks."""
-    for piece in algorithm.corrections:
-        term = isinstance(piece, LossTerm) and type(piece).slope is not LossTerm.slope
-        if not term and all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin")):
-            raise ConfigurationError(
-                f"{type(piece).__name__} does not change gradients: write its correct(), or its begin() if the change "
-                "differs by client"
-            )
-    idle = [piece for piece in algorithm.weighting if not has_factors(piece) and type(piece).apply is Weighting.apply]
+    idle = [type(w).__name__ for w in chain if not has_factors(w) and type(w).apply is Weighting.apply]
     if idle:
         raise ConfigurationError(
-            f"{type(idle[0]).__name__} does not change weights: write its factors(), by which weights are multiplied, or "
-            "its apply() if a weight depends on the other reports of a step"
+            f"{idle[0]} does not change weights: write its factors(), by which weights are multiplied, or its apply() if a "
+            "weight depends on the other reports of a step"
         )
-
-
-def _check_estimates(algorithm: Slots) -> None:
-    """Raise an error for two weightings by inverse participation rates."""
-    estimates = [type(w).__name__ for w in algorithm.weighting if w.undoes_participation]
+    estimates = [type(w).__name__ for w in chain if w.undoes_participation]
     if len(estimates) > 1:
         raise ConfigurationError(
             f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
@@ -71,11 +43,28 @@ def _check_estimates(algorithm: Slots) -> None:
         )
 
 
-def _check_measurements(algorithm: Slots) -> None:
-    """Raise an error for measurements of training beside a term of the loss."""
-    for correction in algorithm.corrections:
-        if isinstance(correction, LossTerm):
-            refuse_of_training(algorithm, f"by gradients that lack the term of {type(correction).__name__}")
+def _check_corrections(algorithm: Slots) -> None:
+    """Raise an error unless every correction changes gradients, terms of the loss are possible, and kept vectors differ."""
+    for piece in algorithm.corrections:
+        term = isinstance(piece, LossTerm) and type(piece).slope is not LossTerm.slope
+        if not term and all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin")):
+            raise ConfigurationError(
+                f"{type(piece).__name__} does not change gradients: write its correct(), or its begin() if the change "
+                "differs by client"
+            )
+    terms = [type(correction).__name__ for correction in algorithm.corrections if isinstance(correction, LossTerm)]
+    if terms and not algorithm.local.traits.of_one_minibatch:
+        raise ConfigurationError(
+            f"{terms[0]} adds a term to the loss on the minibatch of a local step, and a step of {algorithm.local} does not "
+            "use a single one: use Sgd or AdamW with accumulate=1"
+        )
+    if terms:
+        refuse_of_training(algorithm, f"by gradients that lack the term of {terms[0]}")
+    if len(set(algorithm.keeps)) < len(algorithm.keeps):
+        names = " and ".join(type(correction).__name__ for correction in algorithm.keeping)
+        raise ConfigurationError(
+            f"{names} both keep {algorithm.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
+        )
 
 
 def refuse_of_training(algorithm: Slots, why: str) -> None:
@@ -97,12 +86,3 @@ def _check_needs(algorithm: Slots) -> None:
                 f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
                 f"{' and '.join(givers)} to the pieces"
             )
-
-
-def _check_keeps(algorithm: Slots) -> None:
-    """Raise an error for two corrections that keep a vector of the same name."""
-    if len(set(algorithm.keeps)) < len(algorithm.keeps):
-        names = " and ".join(type(correction).__name__ for correction in algorithm.keeping)
-        raise ConfigurationError(
-            f"{names} both keep {algorithm.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
-        )

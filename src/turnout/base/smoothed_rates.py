@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.base.per_client import Shares, check_lengths
+from turnout.base.per_client import Shares
 from turnout.base.stateful import Stateful
 from turnout.core.ranges import Share
 from turnout.core.types import Federation, State
@@ -30,7 +30,6 @@ class SmoothedRates(Stateful):
     def init(self, federation: Federation) -> State:
         """Return the rates before the first round."""
         n = federation.num_clients
-        check_lengths(self, n)
         return {"rate": torch.full((n,), 1.0 / n, dtype=torch.float64), "last": torch.full((n,), -1)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:

@@ -144,8 +144,13 @@ class AvailableCohorts(SelectedCohorts):
     """
 
     def __init__(self, selection: Selection, choice: Choice, seed: int, by_version: bool) -> None:
-        self._choice, self._seed, self._by_version = choice, seed, by_version
-        super().__init__(selection, self._candidates, self._everyone)
+        self._choice, self._by_version = choice, by_version
+        presence = choice.availability
+        super().__init__(
+            selection,
+            lambda version: Candidates(choice.available, presence.num_clients, version, seed),
+            lambda: np.arange(presence.num_clients),
+        )
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray:
         """Return the clients of a phase."""
@@ -154,12 +159,6 @@ class AvailableCohorts(SelectedCohorts):
         cohort = super().__call__(choose, version)
         # In virtual time, clients that measured before the selection may have become unavailable since.
         return cohort if self._by_version else cohort[self._choice.available(cohort)]
-
-    def _candidates(self, version: int) -> Candidates:
-        return Candidates(self._choice.available, self._choice.availability.num_clients, version, self._seed)
-
-    def _everyone(self) -> np.ndarray:
-        return np.arange(self._choice.availability.num_clients)
 
 
 class RandomCohorts(Cohorts):

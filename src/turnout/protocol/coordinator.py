@@ -53,9 +53,8 @@ class Coordinator:
 
     @property
     def _repeats(self) -> bool:
-        """True if the cohort contains a client twice."""
-        cohort = self.scheduler.cohort
-        return not self._mixes and len(cohort) > 1 and bool((cohort[1:] == cohort[:-1]).any())
+        """True if the cohort of a step contains a client twice."""
+        return not self._mixes and self.scheduler.repeats
 
     def next(self, time: float) -> DriverAction | None:
         """Return the next action, as `Scheduler.next` does."""

@@ -61,6 +61,11 @@ class Scheduler:
         """All phases of a `Choose`, in the order of their numbers in a checkpoint."""
         return (*PHASES, *self.pace.extra)
 
+    @property
+    def repeats(self) -> bool:
+        """True if the cohort contains a client twice."""
+        return len(self.cohort) > 1 and bool((self.cohort[1:] == self.cohort[:-1]).any())
+
     def start(self, time: float) -> None:
         """Start; called before any other event, and not after `restore`."""
         self._queue.extend(self.pace.start(time))
@@ -143,8 +148,7 @@ class Scheduler:
         if choose.most is None:
             cohort = self.cohorts(choose, self.pace.version)
             self.cohort = np.asarray(cohort, dtype=np.int64)
-            repeats = len(self.cohort) > 1 and bool((self.cohort[1:] == self.cohort[:-1]).any())
-            clients = np.unique(self.cohort).tolist() if repeats else list(map(int, cohort))
+            clients = np.unique(self.cohort).tolist() if self.repeats else list(map(int, cohort))
         else:
             clients = self._single_clients(choose.most, choose.first)
             if len(clients) < choose.least:

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.tiny import classification, federation
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedawe, models
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.local import GradientNorm, Scaffold
 from turnout.pieces.selection import WithReplacement
-from turnout.pieces.weighting import DivideByParticipants, Echo
+from turnout.pieces.weighting import DivideByClients, DivideByParticipants, Echo
 from turnout.population.availability import Bernoulli
 from turnout.population.speed import Speed
 from turnout.protocol.pace import BoundRounds, Buffered, Rounds, Training
@@ -113,4 +114,4 @@ def test_invalid_shares_are_refused(shares):
 
 def test_shares_cover_all_clients():
     with pytest.raises(ConfigurationError, match="shares has a number for 2 clients, but there are 8"):
-        FedStale(shares=(0.5, 0.5)).init(federation(8, 3))
+        compose(DivideByClients(), FedStale(shares=(0.5, 0.5))).init(torch.zeros(3), federation(8, 3))

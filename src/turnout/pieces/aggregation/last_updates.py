@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
-from turnout.base.per_client import Shares, check_lengths
+from turnout.base.per_client import Shares
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.ranges import Probability
@@ -210,11 +210,6 @@ class FedStale(KeepsUpdates, name="fedstale"):
 
     beta: Probability = 0.5
     shares: Shares | None = None
-
-    def init(self, federation: Federation) -> State:
-        """Return an empty table."""
-        check_lengths(self, federation.num_clients)
-        return super().init(federation)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error for weights that are not divided by N, the divisor of the mean of Y."""

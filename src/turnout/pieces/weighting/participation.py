@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from turnout.base import KnownInAdvance, MutatesRows, Weighting, Weights, WithState
-from turnout.base.per_client import check_lengths
 from turnout.core.checks import count, refuse
 from turnout.core.ranges import Share
 from turnout.core.types import Federation, Report, State
@@ -86,10 +85,7 @@ class Participation(Weighting, KnownInAdvance, MutatesRows, name="participation"
 
     def init(self, federation: Federation) -> State:
         """Return the state without intervals; the first interval begins with round 0."""
-        num_groups = federation.num_clients
-        if self.groups is not None:
-            check_lengths(self, federation.num_clients)
-            num_groups = max(self.groups) + 1
+        num_groups = federation.num_clients if self.groups is None else max(self.groups) + 1
         state = {
             "intervals": torch.zeros(num_groups, dtype=torch.int64),
             "last": torch.full((num_groups,), -1, dtype=torch.int64),

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.base import Weighting
-from turnout.core.types import Federation, Report, ServerState
+from turnout.core.types import Report
 from turnout.distributed.sums import Summed
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.masked_vectors import MaskedVectors, Messages
-from turnout.protocol.secure.masking import Masking
 from turnout.protocol.streaming import product_of_factors
 
 
@@ -21,25 +20,16 @@ class MaskedSum(MaskedVectors):
     """Compute the sum of the weighted updates of one round.
 
     Args:
-        masking: options of the sum.
-        weighting: chain of weightings, whose factors multiply the updates.
-        state: the server's state before the step.
-        federation: known properties of the federation.
+        server: the server, whose weightings have factors that multiply the updates.
         attendance: clients in each phase.
         messages: messages of the clients.
     """
 
-    def __init__(
-        self,
-        masking: Masking,
-        weighting: Sequence[Weighting],
-        state: ServerState,
-        federation: Federation,
-        attendance: Attendance,
-        messages: Messages,
-    ) -> None:
-        super().__init__(masking, len(state.params), attendance, messages)
-        self._weighting, self._state, self._federation = weighting, state, federation
+    def __init__(self, server: FederatedServer, attendance: Attendance, messages: Messages) -> None:
+        extra = server.algorithm.aggregation.extra
+        assert extra is not None
+        super().__init__(extra.masking, len(server.state.params), attendance, messages)
+        self._server = server
 
     def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
         """Open the sum, as `total` does.
@@ -51,7 +41,7 @@ class MaskedSum(MaskedVectors):
         total, culprits, why = self.total(clients)
         if total is None:
             return None, culprits, why
-        params, rows = self._state.params, np.searchsorted(self.dealt, self._attendance.masked)
+        params, rows = self._server.state.params, np.searchsorted(self.dealt, self._attendance.masked)
         delta = Summed(torch.from_numpy(total).to(params.device), self.factors()[torch.from_numpy(rows)], params.dtype)
         return replace(self._announcements().take(rows), delta=delta), culprits, why
 
@@ -62,5 +52,6 @@ class MaskedSum(MaskedVectors):
 
     def factors(self) -> torch.Tensor:
         """Return the product of the weightings' factors of each client's update, float64 ``[n]``."""
-        reports = self._announcements()
-        return product_of_factors(self._weighting, self._state, self._federation, reports, int(reports.version[0]))
+        server, reports = self._server, self._announcements()
+        chain, version = server.algorithm.weighting, int(reports.version[0])
+        return product_of_factors(chain, server.state, server.federation, reports, version)

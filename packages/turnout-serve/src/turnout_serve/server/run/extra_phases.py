@@ -94,10 +94,8 @@ class ExtraPhases:
 
     def _side(self, group: int) -> MaskedSum:
         """Return the server's part of the protocol in the present round, or in a group."""
-        server, attendance = self._coordinator.server, self._coordinator.attendances.of[group]
-        assert self._extra is not None
-        masking, weighting = self._extra.masking, server.algorithm.weighting
-        return MaskedSum(masking, weighting, server.state, server.federation, attendance, self._messages)
+        attendance = self._coordinator.attendances.of[group]
+        return MaskedSum(self._coordinator.server, attendance, self._messages)
 
     def _bar(self, culprits: Mapping[int, str]) -> None:
         """Exclude clients that broke the protocol from all later sums."""
