@@ -121,14 +121,14 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
 
 
 def pooled(
-    name: str, pair: tuple[Any, Any], shape: tuple[int, ...], whose: str, kind: torch.dtype | None = None
+    name: str, pair: tuple[Any, Any], shape: tuple[int, ...] | None, whose: str, kind: torch.dtype | None = None
 ) -> Shards:
     """Return inputs and targets as the examples of one client.
 
     Args:
         name: name of the function that returned them.
         pair: inputs and targets.
-        shape: required shape of an example.
+        shape: required shape of an example; None takes any.
         whose: owner of that shape, for the message.
         kind: floating type to which floating inputs are converted; None leaves theirs.
 
@@ -138,7 +138,7 @@ def pooled(
     x, y = (torch.as_tensor(value) for value in pair)
     if kind is not None and x.is_floating_point():
         x = x.to(kind)
-    if tuple(x.shape[1:]) != shape:
+    if shape is not None and tuple(x.shape[1:]) != shape:
         raise ConfigurationError(f"{name}: an example has shape {tuple(x.shape[1:])}, and {whose} {shape}")
     return Shards.pooled(x, y)
 

@@ -19,7 +19,6 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
 from turnout.data.names import check_names, names_of, names_read
-from turnout.data.shards import Shards
 from turnout.experiment import Experiment
 from turnout.record.describe import agreed, describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
@@ -55,7 +54,7 @@ def clients_experiment(
         made, _ = experiment_of(experiment, (), loads=not own_data)
         if own_data:
             with names_read() as read:
-                own = _own_data(data, announcement)
+                own = _own_data(data, **_expected(announcement))
             check_names(read, names_of(made.data))
             made = replace(made, data=own)
     if made.data.is_declared:
@@ -99,7 +98,7 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
     _refuse_names_of_files(table)
     _refuse_files_without_a_folder(table)
     settings = Settings.of(table)
-    return settings.experiment(_own_data(data, announcement) if own_data else None)
+    return settings.experiment(_own_data(data, **_expected(announcement)) if own_data else None)
 
 
 def _refuse_names_of_files(table: Any, section: str = "") -> None:
@@ -154,19 +153,20 @@ def data_set_of(announcement: Mapping[str, Any]) -> str:
     return name
 
 
-def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
-    """Return the examples of a client's function, as data of a single client."""
-    examples = _examples(name)
-    if isinstance(examples, FederatedData):
-        return examples
-    shape, kind = tuple(int(size) for size in announcement["input_shape"]), _floating_type(announcement)
-    train, test = (None if pair is None else pooled(name, pair, shape, "the server's", kind) for pair in examples)
-    assert train is not None
-    return FederatedData(name, train, announcement["num_classes"], client_test=test)
+def _own_data(
+    name: str,
+    num_classes: int | None = None,
+    shape: tuple[int, ...] | None = None,
+    kind: torch.dtype | None = torch.float32,
+) -> FederatedData:
+    """Call a client's function, and return its examples as data of a single client.
 
-
-def _examples(name: str) -> FederatedData | tuple[tuple[Any, Any], tuple[Any, Any] | None]:
-    """Call a client's function, which returns data, or pairs of inputs and targets for training and for tests."""
+    Args:
+        name: ``FILE.py:FUNCTION``, which returns data, or pairs of inputs and targets for training and for tests.
+        num_classes: number of classes; by default one more than the largest label.
+        shape: required shape of an example; None takes any.
+        kind: floating type to which floating inputs are converted; None leaves theirs.
+    """
     examples = user_code.loaded(name)
     examples = examples() if callable(examples) else examples
     if isinstance(examples, FederatedData):
@@ -176,16 +176,17 @@ def _examples(name: str) -> FederatedData | tuple[tuple[Any, Any], tuple[Any, An
             f"{name}: needed a function that returns (inputs, targets), or such a pair for training and one for tests, got "
             f"{type(examples).__name__}"
         )
-    pairs = all(isinstance(part, tuple) and len(part) == 2 for part in examples)
-    return examples if pairs else (examples, None)
+    train, test = examples if all(isinstance(part, tuple) and len(part) == 2 for part in examples) else (examples, None)
+    tested = None if test is None else pooled(name, test, shape, "the server's", kind)
+    return FederatedData(name, pooled(name, train, shape, "the server's", kind), num_classes, client_test=tested)
 
 
-def _floating_type(announcement: Mapping[str, Any]) -> torch.dtype | None:
-    """Return the floating type of inputs that a server without data declares; None for a server with data."""
+def _expected(announcement: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a server declares of examples; inputs of any floating type are taken unless it has no data."""
     data = section(announcement.get("settings") or {}, "data")
-    if "inputs" not in data:
-        return None
-    return {"float64": torch.float64}.get(str(data.get("input_type")), torch.float32)
+    kind = {"float64": torch.float64}.get(str(data.get("input_type")), torch.float32) if "inputs" in data else None
+    shape = tuple(int(size) for size in announcement["input_shape"])
+    return {"num_classes": announcement["num_classes"], "shape": shape, "kind": kind}
 
 
 def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
@@ -200,22 +201,12 @@ def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
     """
     if ".py:" in data:
         with names_read() as read:
-            shape = _shape_of_examples(data)
+            shape = DataShape.of(_own_data(data))
         check_names(read, section(announcement.get("settings") or {}, "data"))
         return shape
     settings = _settings_of(announcement)
     loaded = without(section(settings, "data"), OF_DECLARED.keys() - {"num_clients"})
     return DataShape.of(_from_settings({**announcement, "settings": {**settings, "data": loaded}}, data).data)
-
-
-def _shape_of_examples(name: str) -> DataShape:
-    """Return the shape of the examples of a client's function."""
-    examples = _examples(name)
-    if isinstance(examples, FederatedData):
-        return DataShape.of(examples)
-    pairs = [tuple(map(torch.as_tensor, pair)) for pair in examples if pair is not None]
-    train, *test = (Shards.pooled(x.float() if x.is_floating_point() else x, y) for x, y in pairs)
-    return DataShape.of(FederatedData(name, train, client_test=test[0] if test else None))
 
 
 def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:

@@ -1,10 +1,9 @@
-"""Log the requests of a client, and show such a log: ``turnout join --log`` and ``--inspect``."""
+"""Show a log of the requests of a client: ``turnout join --inspect``."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,9 @@ from rich.table import Table
 
 from turnout.cli.console import show
 from turnout.core.display import printable
-from turnout_serve.client.calls import Call
-from turnout_serve.client.computer import Computer
-from turnout_serve.client.newcomer import Newcomer
-from turnout_serve.client.sent import SentLog, read_log
-from turnout_serve.client.session import Client
+from turnout_serve.client.sent import read_log
 
 _COLUMNS = ("time", "what", "task", "phase", "version", "bytes", "norm", "examples", "holds", "protected by", "again")
-
-
-@contextmanager
-def logged(
-    path: Path | None, computer: Computer | None, url: str
-) -> Iterator[Callable[[Call, Client | Newcomer], None]]:
-    """Yield a function that logs a request before it is sent; it does nothing if there is no file."""
-    if path is None:
-        yield lambda *_: None
-        return
-    with closing(SentLog(path, computer, url)) as log:
-        yield log.write
 
 
 def inspect(path: Path) -> None:

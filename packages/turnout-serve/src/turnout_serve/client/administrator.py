@@ -47,7 +47,7 @@ class Administrator:
             answer = send(http, call)
         if answer.status not in (200, 201):
             also = ", and does it need --certificate FILE --key FILE" if self.connection.wants_certificate else ""
-            silent = f"no server answers there: is it running{also}? ({answer.headers.get('error')})"
+            silent = f"no server answers there: is it running{also}? ({answer.reason})"
             raise AdministrationFailed(f"{self.connection.url}: {answer.reason if answer.status else silent}")
         table = answer.table()
         try:

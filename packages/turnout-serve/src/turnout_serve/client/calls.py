@@ -91,8 +91,8 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Reason of a refusal, in printable characters."""
-        return printable(self.table().get("reason") or f"it answers {self.status}", 500)
+        """Reason of a refusal, or why there is no answer, in printable characters."""
+        return printable(self.table().get("reason") or self.headers.get("error") or f"it answers {self.status}", 500)
 
     @property
     def retry_after(self) -> float:

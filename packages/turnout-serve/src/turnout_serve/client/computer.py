@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import torch
 
@@ -17,7 +15,7 @@ from turnout.data.transforms import Transform, bake
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
-from turnout_serve.wire.assignment import Assignment, plain_row
+from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import Manifest, Spec, WireError, compare, manifest, model_tensors, split_model
 from turnout_serve.wire.messages import Coding
 
@@ -59,7 +57,7 @@ class Computer:
             shared[BASE_OFFSET] = aggregation.init(self.federation)[BASE_OFFSET]
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
-        self.inputs = _specs(plain_row(algorithm.first_inputs(self.federation), 0))
+        self.inputs = manifest({name: value[0] for name, value in algorithm.first_inputs(self.federation).items()})
         self.coding = Coding.of(algorithm, experiment.seed, objective)
         # Clients have a requirement where the population opts in by it, or where it is measured.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
@@ -74,7 +72,7 @@ class Computer:
         """
         if task.phase not in self.experiment.algorithm.extra_phases:  # those are checked by `phase_message`
             try:
-                compare(_specs(task.told), self.inputs)
+                compare({name: Spec(dtype, tuple(shape)) for name, (dtype, shape, _) in task.told.items()}, self.inputs)
             except WireError as error:
                 raise WireError(f"the server's task is not one of {self.experiment.algorithm.name}: {error}") from None
 
@@ -112,8 +110,3 @@ def _baked(experiment: Configuration, examples: Shards) -> tuple[Shards, tuple[T
     """Return examples on the device after the transforms that are done once, and the transforms that are left."""
     x, left = bake(experiment.data.transforms, examples.x)
     return Shards(x, examples.y, examples.offsets).to(torch.device(experiment.device)), left
-
-
-def _specs(inputs: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:
-    """Return the types and shapes of the inputs of a task."""
-    return {name: Spec(dtype, tuple(shape)) for name, (dtype, shape, _) in inputs.items()}

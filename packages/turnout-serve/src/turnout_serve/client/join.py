@@ -57,13 +57,13 @@ def announcement(
     with connection.client() as http:
         while True:
             answer = fetch(http, "/v1/run", stopped.is_set)
-            if not _asks_to_wait(answer):
+            if answer.status not in (0, 429) and answer.status < 500:  # another attempt would have the same answer
                 return _checked(answer, connection.url)
             waited = time.monotonic() - begun
             if (error := _final_error(answer, connection, waited, patience)) is not None:
                 raise error
             if not attempt:
-                notice(f"no answer from {connection.url} yet ({_reason(answer)}): trying again")
+                notice(f"no answer from {connection.url} yet ({answer.reason}): trying again")
             attempt += 1
             pause = max(random.uniform(0.0, min(60.0, 0.5 * 2.0 ** min(attempt, 30))), answer.retry_after)
             if stopped.wait(min(pause, patience - waited)):
@@ -72,24 +72,14 @@ def announcement(
 
 def _final_error(answer: Answer, connection: Connection, waited: float, patience: float) -> TurnoutError | None:
     """Return the error for a server that does not describe its run; None where another attempt is worthwhile."""
-    why, url = _reason(answer), connection.url
-    if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
+    why, url = answer.reason, connection.url
+    if not answer.status and answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
         return JoinError(f"{url} does not answer without a certificate: --certificate FILE --key FILE ({why})")
     if waited < patience:
         return None
     if patience:
         return ServerSilent(f"{url} has not answered for {waited:.0f} seconds: {why}")
     return JoinError(why if answer.status else f"there is no server at {url}: {why}")
-
-
-def _reason(answer: Answer) -> str:
-    """Return why there is no answer, or the reason that the server gives."""
-    return answer.headers.get("error") or answer.reason
-
-
-def _asks_to_wait(answer: Answer) -> bool:
-    """Return whether the same request may succeed later."""
-    return answer.status in (0, 429) or answer.status >= 500
 
 
 def _checked(answer: Answer, url: str) -> dict[str, Any]:
@@ -185,7 +175,7 @@ class Joined:
             log.warning("the server answers again", extra={"away_seconds": round(now - self._silent_since)})
         if not is_heard and (self._silent_since is None or now - self._told_at >= _TELLS_EVERY):
             since = self._silent_since or now
-            facts = {"server": self._connection.url, "for_seconds": round(now - since), "reason": _reason(answer)}
+            facts = {"server": self._connection.url, "for_seconds": round(now - since), "reason": answer.reason}
             log.warning("the server does not answer: trying again", extra=facts)
             self._told_at = now
         self._silent_since = None if is_heard else self._silent_since or now

@@ -26,8 +26,8 @@ from turnout.population.behavior.dropout import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Work
 from turnout_serve.client.computer import Computer
+from turnout_serve.client.connection import Connection
 from turnout_serve.client.exchange import Incoming
-from turnout_serve.client.join import Connection
 from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
@@ -166,14 +166,6 @@ class Swarm:
         death = np.array([np.inf]) if self._dropout is None else self._dropout.deaths(clients, tasks, whole)
         return float(min(whole[0], death[0])) / self._speedup, bool(death[0] >= whole[0])
 
-    def compute(self, function: Any) -> asyncio.Future[Any]:
-        """Compute in another thread, after the clients that are waiting for it, while others exchange messages."""
-        return asyncio.get_running_loop().run_in_executor(self._pool, function)
-
-    def worker(self, client: int) -> Worker:
-        """Return the computation of a client."""
-        return Worker(self._computer, client % self._computer.shards.num_clients, self._behavior)
-
 
 def _attackers(computer: Computer, num_clients: int) -> BoundAttack | None:
     """Return the attackers among clients, after poisoning their data; None where the population has none.
@@ -202,7 +194,8 @@ class _Swimmer:
         self._swarm, self._http, self._number = swarm, http, number
         name, jitter = f"swarm-{number}", random.Random(number)
         newcomer = Newcomer(ClientState(), name=name, manners=swarm._manners, jitter=jitter)
-        self._client = Client(newcomer, swarm.worker(number))
+        row = number % swarm._computer.shards.num_clients
+        self._client = Client(newcomer, Worker(swarm._computer, row, swarm._behavior))
         self._session = self._client.session()
         self._next: Any = None
         self._tasks = 0
@@ -254,7 +247,9 @@ class _Swimmer:
     async def _work(self, function: Any, heartbeat: Call, every: float) -> Any:
         """Compute a task in the time that it takes, or drop out of it."""
         number, self._tasks = self._tasks, self._tasks + 1
-        if (result := await self._meanwhile(self._swarm.compute(function), heartbeat, every)) is None:
+        # In another thread, after the clients that are waiting for it, while others exchange messages.
+        done = asyncio.get_running_loop().run_in_executor(self._swarm._pool, function)
+        if (result := await self._meanwhile(done, heartbeat, every)) is None:
             return None
         seconds, finished = self._swarm.seconds(self._number, number, (len(result[0]), len(result[0])))
         end = time.monotonic() + seconds

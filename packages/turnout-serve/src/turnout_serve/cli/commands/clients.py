@@ -18,7 +18,7 @@ from turnout_serve.wire.words import WORDS
 
 if TYPE_CHECKING:
     from turnout_serve.client.administrator import Administrator
-
+    from turnout_serve.wire.edge import Body
 
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
 
@@ -26,8 +26,8 @@ _MOST = 10_000_000  # clients of a server
 
 _OPTIONAL = ("code", "certificate")
 
-Request = tuple[str, str, dict[str, Any] | None]
-"""Method, path and body of a request of an administrator."""
+Request = tuple["type[Body]", str, str, dict[str, Any] | None]
+"""Form of the answer to a request of an administrator, and its method, path and body."""
 
 
 @options
@@ -59,7 +59,7 @@ def clients(options: ClientsOptions) -> None:
     request = request_of(options.action or [])
     codes = codes_in(Path(options.run))
     options.ask(
-        lambda administrator: _list(administrator) if request is None else _change(administrator, request),
+        lambda administrator: _list(administrator) if request is None else administrator.ask(*request),
         lambda answer: shown(answer, codes),
     )
 
@@ -70,23 +70,24 @@ def request_of(words: Sequence[str]) -> Request | None:
     Raises:
         ConfigurationError: if an action is unknown.
     """
+    from turnout_serve.wire import admin_bodies as bodies
     from turnout_serve.wire.administrator import MOST_CODES
 
     match list(words):
         case []:
             return None
         case ["name" | "ban" as change, client, text]:
-            return "POST", f"/v1/admin/clients/{_number(client)}", {"change": change, "text": text}
+            return bodies.Changed, "POST", f"/v1/admin/clients/{_number(client)}", {"change": change, "text": text}
         case ["unban" | "remove" as change, client]:
-            return "POST", f"/v1/admin/clients/{_number(client)}", {"change": change}
+            return bodies.Changed, "POST", f"/v1/admin/clients/{_number(client)}", {"change": change}
         case ["codes"]:
-            return "GET", "/v1/admin/codes", None
+            return bodies.Codes, "GET", "/v1/admin/codes", None
         case ["codes", "add", number] if 1 <= (codes := _number(number)) <= MOST_CODES:
-            return "POST", "/v1/admin/codes/add", {"number": codes}
+            return bodies.NewCodes, "POST", "/v1/admin/codes/add", {"number": codes}
         case ["codes", "add", number]:
             raise ConfigurationError(f"codes add: got {number}, needed 1 to {MOST_CODES} at a time")
         case ["codes", "withdraw", code]:
-            return "POST", "/v1/admin/codes/withdraw", {} if code == "all" else {"code": code}
+            return bodies.Codes, "POST", "/v1/admin/codes/withdraw", {} if code == "all" else {"code": code}
         case ["ban", _]:
             raise ConfigurationError("ban: a ban needs a reason, which the client is told: ban K REASON")
     raise ConfigurationError(f"got {' '.join(words)!r}, needed one of: {_FORMS}")
@@ -111,15 +112,6 @@ def _list(administrator: Administrator) -> dict[str, Any]:
         if page["next"] is not None and (page["next"] != len(rows) or not page["clients"] or len(rows) > _MOST):
             raise ConfigurationError("what answers is no turnout server: its list of clients never ends")
     return {**page, "clients": rows}
-
-
-def _change(administrator: Administrator, request: Request) -> dict[str, Any]:
-    """Send a change, or a request about codes."""
-    from turnout_serve.wire import admin_bodies as bodies
-
-    forms = {"clients": bodies.Changed, "codes": bodies.Codes, "add": bodies.NewCodes, "withdraw": bodies.Codes}
-    last = request[1].rpartition("/")[2]
-    return administrator.ask(forms.get(last, bodies.Changed), *request)
 
 
 def codes_in(folder: Path) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,7 @@ def join(options: JoinOptions) -> None:
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
         client = _client(options, state, computer, row, kinds, shape)
         say(f"taking part in run {run['run']} ({run['algorithm']}); what is remembered is in {folder}")
-        outcome = _take_part(client, connection, computer, options, folder)
+        outcome = _exchanged(client, connection, options, folder, computer)
     typer.echo(f"{printable(outcome)}: {client.done} reports were taken")
 
 
@@ -159,9 +159,10 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
 
     shape = shape_of(run, data)
     say(f"the server waits for the first client: it is told that there are {shape}")
-    with closing(StateFolder(options.folder(run))) as state:
+    folder = options.folder(run)
+    with closing(StateFolder(folder)) as state:
         newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
-        if _exchanged(newcomer, connection, options) == "stopped":
+        if _exchanged(newcomer, connection, options, folder, None) == "stopped":
             raise KeyboardInterrupt
     while (known := announced_run(connection, options.patience))["input_shape"] is None:
         time.sleep(0.2)  # until the server is ready
@@ -200,9 +201,14 @@ def _client(
     return Client(Newcomer(state, name=options.name, code=options.code, data=shape, manners=manners), worker)
 
 
-def _take_part(client: Client, connection: Connection, computer: Computer, options: JoinOptions, folder: Path) -> str:
-    """Perform tasks of the server, and return the reason of the end."""
+def _exchanged(
+    client: Client | Newcomer, connection: Connection, options: JoinOptions, folder: Path, computer: Computer | None
+) -> str:
+    """Exchange messages with the server until the client has nothing more to do, and return the reason of the end."""
+    from turnout.simulation.running import stops_on_signal
     from turnout_serve.client.calls import Call, Work
+    from turnout_serve.client.join import Joined, ServerSilent
+    from turnout_serve.client.sent import SentLog, Unlogged
 
     def notice(action: object) -> None:
         if isinstance(action, Work):
@@ -211,27 +217,10 @@ def _take_part(client: Client, connection: Connection, computer: Computer, optio
             task = client.state.pending.task  # tasks have numbers, while the count of reports skips dropped ones
             say(f"sending the report on task {task.task} ({task.phase}, version {task.version})")
 
+    log = nullcontext() if options.log is None else closing(SentLog(options.log, computer, connection.url))
     try:
-        return _exchanged(client, connection, options, computer, notice)
-    except RunFailed as failed:
-        raise RunFailed(f"{failed}. The same command goes on from {folder}") from None
-
-
-def _exchanged(
-    client: Client | Newcomer,
-    connection: Connection,
-    options: JoinOptions,
-    computer: Computer | None = None,
-    notice: Callable[[object], None] = lambda _: None,
-) -> str:
-    """Exchange messages with the server until the client has nothing more to do, and return the reason of the end."""
-    from turnout.simulation.running import stops_on_signal
-    from turnout_serve.cli.sent import logged
-    from turnout_serve.client.join import Joined, ServerSilent
-    from turnout_serve.client.sent import Unlogged
-
-    try:
-        with logged(options.log, computer, connection.url) as sent, stops_on_signal() as stopped:
+        with log as kept, stops_on_signal() as stopped:
+            sent = (lambda *_: None) if kept is None else kept.write
             return Joined(client, connection, stopped, notice, options.patience, sent).run()
     except (ServerSilent, Unlogged) as error:
-        raise RunFailed(str(error)) from None
+        raise RunFailed(f"{error}. The same command goes on from {folder}") from None

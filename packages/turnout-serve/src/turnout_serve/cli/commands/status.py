@@ -123,7 +123,7 @@ def _fetched(options: StatusOptions) -> dict[str, Any]:
         answer = fetch(http, "/v1/status", token=token)
     figures = answer.table() if answer.status == 200 else {}
     if not figures:
-        why = answer.headers.get("error") or answer.reason
+        why = answer.reason
         if answer.status in (401, 403):
             why += ": give the folder of the server, or --token FILE with the token in its admin.token"
         raise ConfigurationError(f"no status from {options.run}: {why}")
