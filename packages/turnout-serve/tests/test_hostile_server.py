@@ -491,6 +491,15 @@ def test_certificate_that_is_not_trusted_for_a_while_ends_no_client(monkeypatch,
         Joined(Client(Newcomer(ClientState()), NO_TRAINER), Connection("https://x")).run()
 
 
+def test_headers_of_a_server_are_not_shown_as_the_reason():
+    """The header ``error`` of an answer without status is the client's own; that of a server is shown to nobody."""
+    said, shown = list[str](), printable("busy\x9b2J")
+    busy = response({"reason": "busy\x9b2J"}, "503 Busy", "error: \x9b2Jowned\r\n")
+    with speaking(busy, response(RUN)) as (connection, _):
+        assert announcement(connection, 9.0, notice=said.append)["run"] == "r1"
+    assert said == [f"no answer from {connection.url} yet ({shown}): trying again"]
+
+
 def test_invalid_seconds_are_refused():
     assert seconds(3, 10) == 3.0
     assert seconds(30, 10) == 10.0
