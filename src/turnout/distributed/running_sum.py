@@ -74,15 +74,12 @@ def in_groups(
         columns: the range of columns; None is all columns.
     """
     together = _together(weights.device)
-
-    def sum_of_group(start: int) -> torch.Tensor:
+    for start in range(0, max(len(weights), 1), together):
         group = weights[start : start + together]
         rows = cut(parts, start, start + len(group)) or [parts[0][:0]]
-        return _sum(group, rows) if columns is None else _sum_of_columns(group, rows, *columns)
-
-    total = sum_of_group(0) if total is None else total.add_(sum_of_group(0))
-    for start in range(together, len(weights), together):
-        total.add_(sum_of_group(start))
+        part = _sum(group, rows) if columns is None else _sum_of_columns(group, rows, *columns)
+        total = part if total is None else total.add_(part)
+    assert total is not None
     return total
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 import torch
@@ -69,7 +68,14 @@ def elements_of(patterns: str | tuple[str, ...], network: Network) -> torch.Tens
 
 def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]:
     """Return the names that a kind or pattern matches; at least one, unless it is ``"none"``."""
-    matches = set(names) if part == "all" else set(_matching(part, module, names))
+    own = [(layer, _direct(name, layer, names)) for name, layer in module.named_modules()]
+    layers = [(layer, direct) for layer, direct in own if direct]
+    of_norms = [pair for pair in layers if isinstance(pair[0], _NORMS)]
+    kinds = {"none": [], "all": layers, "head": layers[-1:], "first": layers[:1], "norms": of_norms}
+    if part in kinds:
+        matches = {name for _, direct in kinds[part] for name in direct}
+    else:
+        matches = {name for name in names if fnmatchcase(name, part)}
     if not matches and part != "none":
         why = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
         norms = [name for name, layer in module.named_modules() if isinstance(layer, _NORMS)]
@@ -77,17 +83,6 @@ def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]
             why = f"its normalization layer {norms[0]!r} has no trainable weights: write affine=True, torch's default"
         raise ConfigurationError(f"{what} {part!r} match nothing of {type(module).__name__}: {why}")
     return matches
-
-
-def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
-    """Yield the parameters of a kind, or whose names match a pattern."""
-    if part in ("none", "head", "first", "norms"):
-        layers = [(name, layer) for name, layer in module.named_modules() if _direct(name, layer, names)]
-        chosen = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
-        for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if chosen is None else chosen:
-            yield from _direct(name, layer, names)
-    else:
-        yield from (name for name in names if fnmatchcase(name, part))
 
 
 def _direct(name: str, layer: nn.Module, names: list[str]) -> list[str]:

@@ -134,30 +134,29 @@ def evaluate(
     weights = None if shards.weights is None else shards.weights.cpu().numpy()
     texts = next_tokens(shards.x, shards.y) if objective.loss is cross_entropy else None
     tokens = None if texts is None else texts.cpu().numpy()
+
+    def batches(low: int, high: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for start in range(low, max(high, 1), batch):
+            if watch is not None:
+                watch(int(np.searchsorted(shards.offsets[1:], start, "right")), shards.num_clients)
+            rows = slice(start, min(start + batch, high))
+            x, y = shards.x[rows], shards.y[rows]
+            yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
+
     if outputs:
-        *scores, values, targets = objective.judged(params, _batches(shards, slice(None), batch, transforms, watch))
+        *scores, values, targets = objective.judged(params, batches(0, number))
         loss, score = (column.cpu().numpy() for column in scores)
         return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, (values, targets), tokens)
     share = collectives.share(-(-number // batch))
-    rows = slice(share.start * batch, min(share.stop * batch, number))
+    low, high = share.start * batch, min(share.stop * batch, number)
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
-    if rows.start < rows.stop:
-        scores = torch.stack(objective.evaluate(params, _batches(shards, rows, batch, transforms, watch)), dim=1)
+    if low < high:
+        scores = torch.stack(objective.evaluate(params, batches(low, high)), dim=1)
     if collectives.world_size() > 1:
-        index = torch.arange(rows.start, rows.start + len(scores), device=scores.device)
+        index = torch.arange(low, low + len(scores), device=scores.device)
         scores = collectives.all_gather(scores, index, number)
     loss, score = scores.T.contiguous().cpu().numpy()
     return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, tokens=tokens)
-
-
-def _batches(
-    shards: Shards, rows: slice, batch: int, transforms: tuple[Transform, ...], watch: Watch | None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield these rows in batches, with the transforms of evaluation."""
-    for i, (x, y) in enumerate(zip(shards.x[rows].split(batch), shards.y[rows].split(batch), strict=True)):
-        if watch is not None:
-            watch(int(np.searchsorted(shards.offsets[1:], (rows.start or 0) + i * batch, "right")), shards.num_clients)
-        yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
 
 def thinned(shards: Shards, most: int) -> Shards:

@@ -93,23 +93,22 @@ class WorkTimes:
         """
         ahead, effort = self._ahead, self.efforts[phase]
         if callable(effort.num_steps) or len(self.efforts) > 1:  # the effort of later tasks is not known yet
-            self._draw(clients, 1, effort._replace(num_steps=_steps_of(effort, clients, version)))
+            self._draw(clients, 1, effort, _steps_of(effort, clients, version))
         elif missing := [client for client in clients if not ahead.get(client)]:
             drawn = list(dict.fromkeys([*missing, *(client for client in candidates() if not ahead.get(client))]))
             # Draw ahead as many tasks as the clients have had: with many clients, few get a second task.
             had = sum(self._drawn.get(client, 0) for client in drawn) // len(drawn)
             number = min(1 + had, _BLOCK, max(1, _AT_ONCE // len(drawn)))
-            self._draw(drawn, number, effort._replace(num_steps=np.repeat(_steps_of(effort, drawn, version), number)))
+            self._draw(drawn, number, effort, np.repeat(_steps_of(effort, drawn, version), number))
         return [ahead[client].pop() for client in clients]
 
-    def _draw(self, clients: Sequence[int], number: int, effort: Effort) -> None:
-        """Draw the next tasks of clients, `number` for each, with an effort that has the steps of every task."""
+    def _draw(self, clients: Sequence[int], number: int, effort: Effort, num_steps: np.ndarray) -> None:
+        """Draw the next tasks of clients, `number` for each, with the local steps of every task."""
         repeated = np.repeat(np.array(clients, dtype=np.int64), number)
         first = [self._drawn.get(client, 0) for client in clients]
         tasks = (np.array(first)[:, None] + np.arange(number)).ravel()
-        assert not callable(effort.num_steps)
-        durations = self.speed.seconds(repeated, tasks, effort.num_steps, effort.bytes_up, effort.bytes_down)
-        seconds = durations.total if np.any(effort.num_steps) else durations.download + durations.upload
+        durations = self.speed.seconds(repeated, tasks, num_steps, effort.bytes_up, effort.bytes_down)
+        seconds = durations.total if num_steps.any() else durations.download + durations.upload
         if self.dropout is not None:
             death = self.dropout.deaths(repeated, tasks, seconds)
             seconds = np.where(death < seconds, -1.0 - death, seconds)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from turnout.engine.compile.arguments import Arguments, Signature, row_of, shape_of, single, tensors_of
+from turnout.engine.compile.arguments import Arguments, row_of, shape_of, single, tensors_of
 from turnout.engine.compile.backends import usable
 from turnout.engine.compile.compare import agree, same_bits
 from turnout.engine.compile.passes import trace
@@ -70,7 +70,7 @@ class Compiled:
         threads: ClientThreads | None = None,
         known: Traces | None = None,
     ) -> None:
-        self.function, self._signature, self._threads = function, Signature(changes), threads or ClientThreads(1)
+        self.function, self._changes, self._threads = function, changes, threads or ClientThreads(1)
         self._known = {} if known is None else known
         self._calls: Counter[Any] = Counter()
         self._tried: set[Any] = set()  # shapes that were traced, or will be when threads are idle
@@ -97,7 +97,7 @@ class Compiled:
             result = self._tried_out(traced, key, arguments)
             yield arguments
             if result is not None:
-                self._judge(key, result, self._signature.changed_of(arguments))
+                self._judge(key, result, self._changed(arguments))
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
         """Return the function's value."""
@@ -109,7 +109,7 @@ class Compiled:
         result = self._tried_out(traced, key, arguments)
         value = self.function(*arguments)
         if result is not None:
-            self._judge(key, result, [*tree_leaves(value), *self._signature.changed_of(arguments)])
+            self._judge(key, result, [*tree_leaves(value), *self._changed(arguments)])
         return value
 
     def _trace_of(self, key: Any) -> Callable[..., Any] | None:
@@ -132,13 +132,28 @@ class Compiled:
         self._calls[key] += 1
         if traced is not None:
             try:
-                return self._signature.outcome(single(traced, fixed), arguments, fixed)
+                return self._outcome(single(traced, fixed), arguments, fixed)
             except Exception as error:
                 self._reject(key, f"{type(error).__name__}: {error}")
         elif calls >= _CALLS and key not in self._tried and self.refused is None and self._has_room(calls):
             self._tried.add(key)  # tracing is tried once
             self._threads.when_idle(lambda: self._try_to_trace(key, arguments))
         return None
+
+    def _outcome(self, call: Callable[..., Any], arguments: Arguments, fixed: int | None) -> list[torch.Tensor]:
+        """Return the tensors that a call returns and those that it changes; only the latter if the call is repeated."""
+        fresh = self._fresh(arguments)
+        value = call(*tensors_of(fresh))
+        changed = self._changed(fresh)
+        return changed if fixed is not None else [*tree_leaves(value), *changed]
+
+    def _changed(self, arguments: Arguments) -> list[torch.Tensor]:
+        """Return the arguments of a call that it has changed in place."""
+        return tensors_of(arguments[i] for i in self._changes)
+
+    def _fresh(self, arguments: Arguments) -> Arguments:
+        """Return the arguments, with copies of those that the function changes."""
+        return tuple(a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments))
 
     def _has_room(self, calls: int) -> bool:
         """Return whether there is room for the trace of a shape with this number of calls.
@@ -201,21 +216,25 @@ class Compiled:
     def _trace(self, key: Any, arguments: Arguments) -> Callable[..., Any]:
         """Return a function that runs the traced operations, on tensors, or on lists of them if it is repeated."""
         _, fixed = key
-        call = self._signature.of_tensors(self.function, arguments)
+        is_tensor = [a is not None for a in arguments]
+
+        def call(*tensors: torch.Tensor) -> Any:
+            rest = iter(tensors)
+            return self.function(*(next(rest) if tensor else None for tensor in is_tensor))
+
         # Call it before tracing, so that the trace contains no operations of a first call, such as making this thread's copy
         # of a module.
-        expected = self._signature.outcome(call, arguments, fixed)
-        operations = trace(call, self._signature.fresh(arguments))
+        expected = self._outcome(call, arguments, fixed)
+        operations = trace(call, tensors_of(self._fresh(arguments)))
+        places = tuple(sum(is_tensor[:i]) for i in self._changes if is_tensor[i])
         for backend in usable({a.device.type for a in arguments if a is not None}):
-            traced = backend.build(
-                operations, self._signature.fresh(arguments), self._signature.changed(arguments), fixed
-            )
+            traced = backend.build(operations, tensors_of(self._fresh(arguments)), places, fixed)
             if traced is None:
                 continue
             self.backends[key] = backend.name
             if not backend.is_tried:
                 return traced
-            if same_bits(self._signature.outcome(single(traced, fixed), arguments, fixed), expected):
+            if same_bits(self._outcome(single(traced, fixed), arguments, fixed), expected):
                 if operations.num_bytes <= _LIGHT:
                     self._may_share.add(key)
                 return traced

@@ -97,7 +97,7 @@ def simplify(traced: Operations) -> None:
     and that of AOTAutograd imports Inductor. Both also share what a model computes again to save memory.
     """
     nodes = list(traced.graph.nodes)
-    views = {node for node in nodes if _is_view(node)}
+    views = {node for node in nodes if any(_storages(node) & _storages(source) for source in node.all_input_nodes)}
     held = {storage for node in nodes for value in _held(node) for storage in _storages(value)}
     earlier, changes = dict[Hashable, Node](), 0
     for node in nodes:
@@ -137,11 +137,6 @@ def _storages(node: Node) -> set[int]:
     if (storage := node.meta.get("storage")) is not None:
         return {storage}
     return {storage for user in node.users if user.target is operator.getitem for storage in _storages(user)}
-
-
-def _is_view(node: Node) -> bool:
-    """Return whether an operation returns memory of its arguments."""
-    return any(_storages(node) & _storages(argument) for argument in node.all_input_nodes)
 
 
 def _unchanged(node: Node) -> Node | None:
