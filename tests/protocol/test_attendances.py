@@ -12,7 +12,7 @@ from turnout.protocol.pace import Choose
 class Recorded:
     """An attendance that records the number of its round, and asks whoever it is given."""
 
-    def __init__(self, seed):
+    def __init__(self, masking, seed):
         self.seed, self.number = seed
 
     def ask(self, phase, clients):
@@ -29,10 +29,11 @@ class Recorded:
 
 
 @pytest.fixture
-def attendances():
+def attendances(monkeypatch):
     """Of two phases, where client 3 may not take part in a step."""
     participations = SimpleNamespace(may=lambda clients, _: clients != 3)
-    extra = SimpleNamespace(names=("share", "mask"), masking=SimpleNamespace(attendance=Recorded))
+    monkeypatch.setattr("turnout.protocol.attendances.Attendance", Recorded)
+    extra = SimpleNamespace(names=("share", "mask"), masking=None)
     return Attendances(extra, 7, participations)  # type: ignore[arg-type]
 
 

@@ -18,9 +18,11 @@ from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.population import ALittleIsEnough
 from turnout.protocol.secure.attendance import Attendance, threshold_of
+from turnout.protocol.secure.fixed_point import FixedPoint
 from turnout.protocol.secure.graph import neighbors
 from turnout.protocol.secure.local import secure_sum
 from turnout.protocol.secure.masker import Masker
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import TooFewClients
 from turnout.simulation import Simulation
@@ -70,7 +72,7 @@ def test_attendance_ends_rounds_as_the_protocol_does(data):
     phases = {c: data.draw(st.sampled_from(["share", "mask", "open", "stays", "stays"])) for c in who}
     leave = {phase: [c + 1 for c in who if phases[c] == phase] for phase in ("share", "mask", "open")}
     share = data.draw(st.sampled_from([0.51, 0.6, 0.8, 1.0]), "threshold")
-    follows = Attendance(share, degree, 2, (3, n))
+    follows = Attendance(Masking(FixedPoint(), share, 2, degree), (3, n))
     left, opens = follows.share(list(who)), False
     for phase, then in (("share", follows.mask), ("mask", follows.open)):
         left = then([c for c in left if phases[c] != phase])
@@ -92,7 +94,7 @@ def test_attendance_ends_rounds_as_the_protocol_does(data):
 
 def test_masks_of_absent_clients_need_their_neighbors():
     """Client 0 is gone before it masked; of its neighbors, 1 and 5 here, both have to be there at the end."""
-    found = Attendance(1.0, 2, 2, (0, 0))
+    found = Attendance(Masking(FixedPoint(), 1.0, 2, 2), (0, 0))
     found.share(list(range(6)))
     others = found.neighbors[0]
     found.threshold = 1

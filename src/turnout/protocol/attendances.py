@@ -37,7 +37,7 @@ class Attendances:
         assert self._extra is not None
         clients: Sequence[int] = choose.first
         if choose.phase == self._extra.names[0]:
-            self.of[choose.group] = self._extra.masking.attendance((self._seed, choose.group or version))
+            self.of[choose.group] = Attendance(self._extra.masking, (self._seed, choose.group or version))
             # A client cannot be removed from a sum later, so limits on participation apply before the first of these phases.
             may = self._participations.may(np.array(clients, dtype=np.int64), version)
             clients = [
@@ -81,5 +81,5 @@ class Attendances:
         self.of = {}
         for number, arrays in sorted(states.items()):
             assert self._extra is not None
-            self.of[number] = self._extra.masking.attendance((self._seed, number or version))
+            self.of[number] = Attendance(self._extra.masking, (self._seed, number or version))
             self.of[number].restore(arrays)

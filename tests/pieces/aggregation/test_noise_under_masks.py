@@ -15,6 +15,7 @@ from turnout import ConfigurationError, privacy
 from turnout.core.types import ServerState
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.pieces.aggregation.private_secure import share_deviation, with_noise_under_masks
+from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.streaming import StreamingSum
 from turnout.simulation import Simulation
 
@@ -142,13 +143,13 @@ def test_sum_has_room_for_noise_and_a_minimum_of_clients():
     assert masking is not None
     assert masking.code.largest == pytest.approx(NORM + 12 * Z * NORM / 5**0.5)
     assert masking.min_clients == 5
-    assert phases(PIECE).masking.attendance((0, 0)).share([0, 1, 2, 3]) == []
-    assert phases(PIECE).masking.attendance((0, 0)).share([0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]
+    assert Attendance(phases(PIECE).masking, (0, 0)).share([0, 1, 2, 3]) == []
+    assert Attendance(phases(PIECE).masking, (0, 0)).share([0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]
     narrow = replace(PIECE, secure=replace(SECURE, bits=22))
     with pytest.raises(ConfigurationError, match="does not fit 22 bits"):
         narrow.init(federation(N, 10))
     assert (
-        phases(replace(PIECE, secure=replace(SECURE, min_clients=7))).masking.attendance((0, 0)).share(range(6)) == []
+        Attendance(phases(replace(PIECE, secure=replace(SECURE, min_clients=7))).masking, (0, 0)).share(range(6)) == []
     )
 
 

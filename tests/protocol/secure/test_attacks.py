@@ -23,6 +23,7 @@ from turnout.protocol.secure import client as secure_client
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.disputes import disputed, unreadable
 from turnout.protocol.secure.masker import VectorMasker
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import expand, new_key, pairwise, public, reduce
 from turnout.protocol.secure.messages import SEALED_BYTES, commitment
 
@@ -409,13 +410,14 @@ def test_sum_accepts_no_more_clients_than_its_capacity():
     """The attack: clients enroll until the sum overflows, or a cohort is larger than declared, unnoticed."""
     code = FixedPoint(bits=10, fraction_bits=4, largest=8.0)
     assert code.capacity == 3
-    asked = [Attendance(0.6, None, 2, (0, version), code.capacity).share(range(50)) for version in range(20)]
+    masking = Masking(code, 0.6, min_clients=2)
+    asked = [Attendance(masking, (0, version)).share(range(50)) for version in range(20)]
     assert {len(clients) for clients in asked} == {3}
     assert len({client for clients in asked for client in clients}) > 20
-    assert Attendance(0.6, None, 2, (0, 0), code.capacity).share([4, 1, 7]) == [1, 4, 7]
+    assert Attendance(masking, (0, 0)).share([4, 1, 7]) == [1, 4, 7]
     piece = SecureSum(bits=10, fraction_bits=4, cohort=3, min_clients=2)
     largest = torch.full((8, 2), 8.0, dtype=torch.float64)
-    attendance = piece.extra.masking.attendance((0, 0))
+    attendance = Attendance(piece.extra.masking, (0, 0))
     rows = piece.code.encode(largest[attendance.share(range(8))].numpy())
     total = piece.code.decode(reduce(rows.sum(axis=0, dtype=np.uint16), 10))
     np.testing.assert_array_equal(total, 24.0)

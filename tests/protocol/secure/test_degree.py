@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.pieces.aggregation import PrivateSum, SecureSum
+from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.local import secure_sum
 from turnout.protocol.secure.masked_vectors import MaskedVectors
 from turnout.protocol.secure.masker import VectorMasker
@@ -73,7 +74,7 @@ class Sum:
 def test_clients_accept_every_sum_that_the_settings_allow(degree, min_clients, number, threshold):
     """With as many clients as the minimum or more, all accept and the sum is right; with fewer, none is asked."""
     piece = SecureSum(fraction_bits=0, largest=1000.0, degree=degree, min_clients=min_clients, threshold=threshold)
-    attendance = piece.extra.masking.attendance((0, 0))
+    attendance = Attendance(piece.extra.masking, (0, 0))
     if number < min_clients:
         assert attendance.share(range(number)) == []
         return
@@ -101,7 +102,7 @@ def fewer(inputs):
 )
 def test_client_with_few_neighbors_checks_the_list_of_clients(phase, change, why, caplog):
     piece = SecureSum(fraction_bits=0, largest=1000.0, degree=2, min_clients=8)
-    attendance = piece.extra.masking.attendance((0, 0))
+    attendance = Attendance(piece.extra.masking, (0, 0))
     made = Sum(piece.masking, attendance, 8)
     clients = made.phase("share", made.clients)
     if phase == "open":
@@ -121,7 +122,7 @@ def test_noise_shares_go_with_few_neighbors(degree):
         secure=SecureSum(largest=1.0, fraction_bits=16, degree=degree),
     )  # fmt: skip
     assert piece.extra is not None
-    made = Sum(piece.masking, piece.extra.masking.attendance((0, 0)), 50)
+    made = Sum(piece.masking, Attendance(piece.extra.masking, (0, 0)), 50)
     assert len(made.phase("share", made.clients)) == 50
 
 

@@ -3,11 +3,12 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from turnout.protocol.secure import ProtocolError, curve
+from turnout.protocol.secure import FixedPoint, ProtocolError, curve
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.client import sealed
 from turnout.protocol.secure.disputes import is_unreadable
 from turnout.protocol.secure.evidence import EVIDENCE_BYTES, prove, proven
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import check_public, new_key, public
 
 
@@ -108,7 +109,7 @@ def test_judgment():
 def test_liars_about_shares_stop_no_sum(number):
     """A fifth of the clients each refuse a neighbor's shares: they are named, and the others' sum is opened."""
     liars = range(number // 5)
-    attendance = Attendance(0.6, None, 3, (0, 0))
+    attendance = Attendance(Masking(FixedPoint(), 0.6, 3), (0, 0))
     there = attendance.share(range(number))
     assert attendance.mask(there) == there
     attendance.refused = {liar: [number - 1 - liar] for liar in liars}
@@ -121,7 +122,7 @@ def test_liars_about_shares_stop_no_sum(number):
 
 def silent(number, leavers, degree=None):
     """Whether a sum is opened if clients mask their updates and then fall silent."""
-    attendance = Attendance(0.6, degree, 3, (0, 0))
+    attendance = Attendance(Masking(FixedPoint(), 0.6, 3, degree), (0, 0))
     there = attendance.share(range(number))
     attendance.mask(there)
     attendance.opened(attendance.open(there)[leavers:])

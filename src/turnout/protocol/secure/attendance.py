@@ -10,6 +10,7 @@ import numpy as np
 from turnout.core.random import generator
 from turnout.protocol.secure import graph
 from turnout.protocol.secure.disputes import disputed
+from turnout.protocol.secure.masking import Masking
 
 
 def threshold_of(share: float, degree: int) -> int:
@@ -25,12 +26,9 @@ class Attendance:
     `SecureClient` would end the round with `TooFewClients`.
 
     Args:
-        threshold: t as a fraction of a client's neighbors, in (0, 1].
-        degree: k, the number of neighbors of a client; None makes all clients neighbors of each other.
-        min_clients: smallest number of clients in a sum.
+        masking: options of the sum. If more clients than it has room for share their secrets, that many are drawn.
+            Otherwise the sum would overflow unnoticed, because the server sees no summand.
         seed: seed of the graph, with the version of the round.
-        most: largest number of clients that the sum has room for; of more clients, that many are drawn. Otherwise the
-            sum would overflow unnoticed, because the server sees no summand.
 
     Attributes:
         neighbors: neighbors of each client.
@@ -42,11 +40,8 @@ class Attendance:
         opens: True if the masks can be removed; known after `opened`.
     """
 
-    def __init__(
-        self, threshold: float, degree: int | None, min_clients: int, seed: Sequence[int], most: int | None = None
-    ) -> None:
-        self._share, self._degree, self._least, self._most = threshold, degree, min_clients, most
-        self.seed = seed
+    def __init__(self, masking: Masking, seed: Sequence[int]) -> None:
+        self._masking, self.seed = masking, seed
         self.neighbors: dict[int, tuple[int, ...]] = {}
         self.threshold = 0
         self.shared: list[int] = []
@@ -58,24 +53,29 @@ class Attendance:
     def share(self, clients: Sequence[int]) -> list[int]:
         """Build the graph of the clients that trained."""
         clients = sorted(clients)
-        if self._most is not None and len(clients) > self._most:
-            drawn = generator("clients of a sum", *self.seed).choice(clients, self._most, replace=False)
+        if len(clients) > (room := self._masking.code.capacity):
+            drawn = generator("clients of a sum", *self.seed).choice(clients, room, replace=False)
             clients = sorted(drawn.tolist())
-        if len(clients) < self._least:
+        if len(clients) < self._masking.min_clients:
             return []
-        self.neighbors = graph.neighbors(clients, self._degree, self.seed)
-        self.threshold = threshold_of(self._share, len(self.neighbors[clients[0]]))
+        self.neighbors = graph.neighbors(clients, self._masking.degree, self.seed)
+        self.threshold = threshold_of(self._masking.threshold, len(self.neighbors[clients[0]]))
         return clients
 
     def mask(self, clients: Sequence[int]) -> list[int]:
         """Continue with the clients that shared their secrets."""
         self.shared = sorted(clients)
-        return self.shared if len(clients) >= self._least and self._enough(self.shared, self.shared) else []
+        return self._asked(self.shared)
 
     def open(self, clients: Sequence[int]) -> list[int]:
         """Continue with the clients that sent a masked update, except those at fault."""
         self.masked = sorted(set(clients) - disputed(self.refused, self.unreadable))
-        return self.masked if len(self.masked) >= self._least and self._enough(self.masked, self.masked) else []
+        return self._asked(self.masked)
+
+    def _asked(self, clients: list[int]) -> list[int]:
+        """Return the clients that are left; none if they are too few."""
+        enough = len(clients) >= self._masking.min_clients and self._enough(clients, clients)
+        return clients if enough else []
 
     def cheats(self) -> list[int]:
         """Return the clients that dealt shares which cannot be read, or refuse shares which can."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.core.checks import ConfigurationError
-from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
 
 
@@ -41,10 +39,6 @@ class Masking:
     def even_degree(self) -> int | None:
         """Largest number of neighbors: `degree`, rounded up to an even number; None is unbounded."""
         return None if self.degree is None else 2 * ((self.degree + 1) // 2)
-
-    def attendance(self, seed: Sequence[int]) -> Attendance:
-        """Return a record of the clients of one sum, whose graph is drawn from a seed."""
-        return Attendance(self.threshold, self.degree, self.min_clients, seed, self.code.capacity)
 
     def check_clients(self, number: float, name: str) -> None:
         """Check that a sum can be opened.

@@ -54,8 +54,7 @@ class SecureServer:
         self._keys: dict[int, Keys] = {}
         self._neighbors: dict[int, tuple[int, ...]] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
-        self._summed: set[int] = set()  # clients whose masked inputs are in the sum
-        self._refused: dict[int, frozenset[int]] = {}
+        self._refused: dict[int, frozenset[int]] = {}  # by each client whose masked input is in the sum
         self.culprits: dict[int, str] = {}
         self._sum = np.zeros(length, dtype=word(bits))
         self._openings: dict[int, Opening] = {}
@@ -102,9 +101,9 @@ class SecureServer:
                 clients in the sum, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
         """
         fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
-        fits = fits and not refused & self._summed and not any(client in self._refused[o] for o in self._summed)
-        self._take("mask", client, fresh=fits and client in self._sealed and client not in self._summed)
-        self._summed.add(client)
+        agrees = refused.isdisjoint(self._refused) and not any(client in others for others in self._refused.values())
+        known = client in self._sealed and client not in self._refused
+        self._take("mask", client, fresh=fits and agrees and known)
         self._refused[client] = refused
         reduce(np.add(self._sum, values, out=self._sum), self.bits)
 
@@ -112,10 +111,9 @@ class SecureServer:
         """Return the request to each client that sent a masked input."""
         self._end("mask", "open")
         requests = {}
-        for client in self._summed:
-            others = frozenset(other for other in self._neighbors[client] if other in self._sealed)
-            others -= self._refused[client]
-            requests[client] = Request(others & self._summed, others - self._summed)
+        for client, refused in self._refused.items():
+            others = frozenset(other for other in self._neighbors[client] if other in self._sealed) - refused
+            requests[client] = Request(others.intersection(self._refused), others.difference(self._refused))
         self._enough({client: len(request.there) for client, request in requests.items()})
         return requests
 
@@ -124,7 +122,7 @@ class SecureServer:
 
         Shares that violate their commitment are dropped.
         """
-        self._take("open", client, fresh=client in self._summed and client not in self._openings)
+        self._take("open", client, fresh=client in self._refused and client not in self._openings)
         valid = [
             {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
             for kind, shares in enumerate((opening.self_masks, opening.masking_keys))
@@ -148,13 +146,13 @@ class SecureServer:
             # Shares of different secrets reconstruct a mask that the client has not used. This changes only its own input,
             # which it could choose freely anyway.
             total -= expand(self._secret(shares), self.length, self.bits)
-        for client in sorted(set(self._sealed) - self._summed):
+        for client in sorted(self._sealed.keys() - self._refused.keys()):
             self._remove_masks_of(client, total)
         return reduce(total, self.bits)
 
     def _remove_masks_of(self, client: int, total: np.ndarray) -> None:
         """Remove the pairwise masks with a client that left after sharing its secrets from the sum."""
-        masked = [o for o in self._neighbors[client] if o in self._summed and client not in self._refused[o]]
+        masked = [o for o in self._neighbors[client] if o in self._refused and client not in self._refused[o]]
         if not masked:
             return
         shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
@@ -167,7 +165,7 @@ class SecureServer:
     @property
     def clients(self) -> list[int]:
         """The clients whose inputs are in the sum."""
-        return sorted(self._summed)
+        return sorted(self._refused)
 
     def _of(self, client: int) -> list[tuple[int, Opening]]:
         """Return the openings of a client's neighbors."""

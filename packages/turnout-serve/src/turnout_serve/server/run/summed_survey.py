@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.core.types import State
 from turnout.evaluation.queries import Question
+from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.masked_vectors import MaskedVectors
 from turnout.protocol.secure.overlap import apart, as_bits
 from turnout.protocol.survey import FIRST_TASK, SurveyRequest
@@ -41,7 +42,7 @@ class SummedSurvey:
         self.culprits: dict[int, str] = {}
         self._setting, self._read = setting, read
         self._seed = (setting.seed, FIRST_TASK + request.number)
-        self._attendance = self.layout.masking.attendance(self._seed)
+        self._attendance = Attendance(self.layout.masking, self._seed)
         self._messages = StoredMessages(setting, read)
         self.bodies = self._messages.bodies
 
