@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Schedule, Sgd, Size, Solver, compose
 from turnout.pieces.aggregation.running_sums import FedDyn
-from turnout.pieces.local.prox import DynamicRegularizer
+from turnout.pieces.local.regularizers import DynamicRegularizer
 from turnout.pieces.weighting import DivideByParticipants
 
 

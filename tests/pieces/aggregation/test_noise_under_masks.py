@@ -14,7 +14,7 @@ import turnout as to
 from turnout import ConfigurationError, privacy
 from turnout.core.types import ServerState
 from turnout.pieces.aggregation import PrivateSum, SecureSum
-from turnout.pieces.aggregation.private_secure import share_deviation, with_noise_under_masks
+from turnout.pieces.aggregation.private_shares import share_deviation, with_noise_under_masks
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.streaming import StreamingSum
 from turnout.simulation import Simulation

@@ -16,7 +16,7 @@ from turnout import ConfigurationError
 from turnout.base.server_step import server_step
 from turnout.distributed.sums import Summed
 from turnout.pieces.aggregation import PrivateSum, SecureSum
-from turnout.pieces.aggregation.private_secure import grid_norm
+from turnout.pieces.aggregation.private_shares import grid_norm
 from turnout.protocol.streaming import StreamingSum
 from turnout.simulation import Simulation
 

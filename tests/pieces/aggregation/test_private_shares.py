@@ -14,7 +14,7 @@ from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.guard import NoiseShare
-from turnout.pieces.guard.noise_share import share_step
+from turnout.pieces.guard.clip import share_step
 
 SHARES, NORM, Z, P = 8, 2.0, 1.5, 20_000
 PIECE = PrivateSum(norm=NORM, noise_multiplier=Z, cohort=SHARES, noise_shares=SHARES)

@@ -77,7 +77,7 @@ def test_two_cohorts_by_examples_equal_a_hand_computed_example():
 
 
 def test_mean_gradient_is_weighted():
-    assert mean_gradient(of(THREE)).tolist() == [1.0, 0.0]
+    assert mean_gradient(of(THREE), torch.ones(3).double()).tolist() == [1.0, 0.0]
     assert mean_gradient(of(THREE), torch.tensor([0.0, 1.0, 1.0]).double()).tolist() == [0.0, -0.5]
     assert mean_gradient(of(THREE), torch.zeros(3).double()).tolist() == [0.0, 0.0]
 
@@ -86,7 +86,7 @@ def test_mean_gradient_is_weighted():
 @given(st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=9), st.integers(-30, 30))
 def test_canceling_float32_gradients_cancel_exactly(some, exponent):
     gradient = np.array([*some, -sum(some)], dtype=np.float32)[:, None] * np.float32(2.0) ** exponent
-    assert mean_gradient(of(gradient, dtype=torch.float32)).tolist() == [0.0]
+    assert mean_gradient(of(gradient, dtype=torch.float32), torch.ones(len(gradient)).double()).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-5, 1e18, 1e30])

@@ -13,8 +13,7 @@ from turnout.base import ScalesByReports, Server, ShortensSteps, Slots
 from turnout.base.selection import reads_data
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation.private_quantile import check_count
-from turnout.pieces.aggregation.private_secure import check_secure
-from turnout.pieces.aggregation.private_shares import check_shares
+from turnout.pieces.aggregation.private_shares import check_secure, check_shares
 from turnout.pieces.guard.clip import ClipControls
 from turnout.pieces.selection.uniform import Poisson, Uniform
 from turnout.pieces.weighting import DivideByClients, DivideByCurvature, DivideByParticipants

@@ -10,13 +10,12 @@ import torch
 from turnout.base import Aggregation, Slots
 from turnout.core.ranges import Count, Positive, Whole
 from turnout.core.types import Federation, State
-from turnout.pieces.aggregation.maskable import CLIPS_BEFORE
 from turnout.pieces.aggregation.private_fit import check_fit
 from turnout.pieces.aggregation.private_options import Inside, QuantileRate, check_options
 from turnout.pieces.aggregation.private_quantile import update_multiplier
-from turnout.pieces.aggregation.private_secure import check_secure_options, with_shares
+from turnout.pieces.aggregation.private_shares import check_secure_options, with_shares
 from turnout.pieces.aggregation.round_noise import CONTROL, RoundNoise
-from turnout.pieces.aggregation.secure_sum import SecureSum
+from turnout.pieces.aggregation.secure_sum import CLIPS_BEFORE, SecureSum
 from turnout.privacy.accounting import Release
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent

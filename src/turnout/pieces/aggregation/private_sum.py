@@ -11,13 +11,18 @@ from turnout.base import Controls, MutatesRows, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.distributed.sums import OnlySums
-from turnout.pieces.aggregation.maskable import MaskedPhases
 from turnout.pieces.aggregation.private_options import check_clients
 from turnout.pieces.aggregation.private_quantile import moved_norm, update_multiplier
 from turnout.pieces.aggregation.private_release import PrivateRelease
-from turnout.pieces.aggregation.private_secure import clipped_summand, grid_norm, with_noise_under_masks
-from turnout.pieces.aggregation.private_shares import completed_sum, shortened
+from turnout.pieces.aggregation.private_shares import (
+    clipped_summand,
+    completed_sum,
+    grid_norm,
+    shortened,
+    with_noise_under_masks,
+)
 from turnout.pieces.aggregation.round_noise import CONTROL
+from turnout.pieces.aggregation.secure_sum import MaskedPhases
 from turnout.privacy.ranges import BOUNDS
 
 

@@ -10,7 +10,7 @@ from turnout.base import Aggregation, Controls, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
-from turnout.pieces.local.prox import DynamicRegularizer
+from turnout.pieces.local.regularizers import DynamicRegularizer
 from turnout.pieces.weighting.normalize import DivideByClients, DivideByParticipants
 
 

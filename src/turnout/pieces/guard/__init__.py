@@ -3,7 +3,7 @@
 from turnout.core.registry import lookup as _lookup
 from turnout.pieces.guard.clip import Clip as Clip
 from turnout.pieces.guard.clip import ClipControls as ClipControls
-from turnout.pieces.guard.noise_share import NoiseShare as NoiseShare
+from turnout.pieces.guard.clip import NoiseShare as NoiseShare
 from turnout.pieces.guard.power_sgd import PowerSgd as PowerSgd
 from turnout.pieces.guard.quantized import BFloat16 as BFloat16
 from turnout.pieces.guard.quantized import Qsgd as Qsgd

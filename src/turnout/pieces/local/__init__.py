@@ -5,7 +5,6 @@ from turnout.pieces.local.adam import Adam as Adam
 from turnout.pieces.local.adam import AdamW as AdamW
 from turnout.pieces.local.aggregation_steps import AggregationSteps as AggregationSteps
 from turnout.pieces.local.alternating import Alternating as Alternating
-from turnout.pieces.local.contrastive import Contrastive as Contrastive
 from turnout.pieces.local.measurements import AppealGap as AppealGap
 from turnout.pieces.local.measurements import GradientNorm as GradientNorm
 from turnout.pieces.local.measurements import Inexactness as Inexactness
@@ -16,8 +15,9 @@ from turnout.pieces.local.meta import Meta as Meta
 from turnout.pieces.local.noise import GradientNoise as GradientNoise
 from turnout.pieces.local.pair_steps import MixtureSteps as MixtureSteps
 from turnout.pieces.local.pair_steps import MoreauSteps as MoreauSteps
-from turnout.pieces.local.prox import DynamicRegularizer as DynamicRegularizer
-from turnout.pieces.local.prox import Prox as Prox
+from turnout.pieces.local.regularizers import Contrastive as Contrastive
+from turnout.pieces.local.regularizers import DynamicRegularizer as DynamicRegularizer
+from turnout.pieces.local.regularizers import Prox as Prox
 from turnout.pieces.local.scaffold import PeriodicScaffold as PeriodicScaffold
 from turnout.pieces.local.scaffold import Scaffold as Scaffold
 from turnout.pieces.local.sgd import Sgd as Sgd

@@ -157,8 +157,5 @@ def outcome(
 
 def _joined(parts: Sequence[State]) -> State:
     """Concatenate the rows of all parts, by name."""
-    rows: dict[str, list[torch.Tensor]] = {}
-    for part in parts:
-        for name, value in part.items():
-            rows.setdefault(name, []).append(value)
-    return {name: torch.cat(values) for name, values in rows.items()}
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: torch.cat([part[name] for part in parts if name in part]) for name in names}

@@ -172,14 +172,11 @@ def _counts(report: Report, by_examples: bool, like: torch.Tensor) -> Weights:
     return to_device(counts, like.device, like.dtype)
 
 
-def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tensor:
+def mean_gradient(report: Report, weights: Weights) -> torch.Tensor:
     """Return the weighted mean gradient at the received model (eq. 10), float64 ``[P]``; zero if the weights sum to zero."""
-    gradient = report.seen["start_gradient"]
-    if weights is None:
-        weights = torch.ones(len(report), dtype=torch.float64, device=gradient.device)
     total = weights.sum()
     # Sum before dividing, so that opposite gradients sum to exactly zero and not to a rounding error.
-    return (Updates.of(gradient).weighted_sum(weights) / total).where(total != 0, 0.0)
+    return (Updates.of(report.seen["start_gradient"]).weighted_sum(weights) / total).where(total != 0, 0.0)
 
 
 def _asks_for_gradients(piece: Weighting, algorithm: Slots, what: str) -> None:
