@@ -126,8 +126,14 @@ def _check_nesting(value: Any, source: str) -> None:
     """Raise an error for settings that are nested too deeply or too large, and for names that are not text."""
     values = [value]
     for _ in range(_DEEPEST):
-        _check_names(values, source)
-        values = list(islice(chain.from_iterable(map(_items, values)), _MOST_VALUES))
+        tables = [value for value in values if isinstance(value, dict)]
+        for name in chain.from_iterable(tables):
+            if not isinstance(name, str):
+                raise ConfigurationError(
+                    f"{source}: got {name!r} as the name of a setting, needed a text: write it in quotes"
+                )
+        lists = (value for value in values if isinstance(value, list))
+        values = list(islice(chain(*(table.values() for table in tables), *lists), _MOST_VALUES))
         if len(values) == _MOST_VALUES:
             break
     if values:
@@ -135,22 +141,6 @@ def _check_nesting(value: Any, source: str) -> None:
             f"{source}: got settings that are nested more than {_DEEPEST} levels deep, or more than {_MOST_VALUES:,} "
             "values at one level: needed tables of options"
         )
-
-
-def _items(value: Any) -> Iterable[Any]:
-    """Return the values in a table or a list; other values have none."""
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
-def _check_names(values: Iterable[Any], source: str) -> None:
-    """Raise an error for a name in one of the tables among values that is not text."""
-    for name in chain.from_iterable(value for value in values if isinstance(value, dict)):
-        if not isinstance(name, str):
-            raise ConfigurationError(
-                f"{source}: got {name!r} as the name of a setting, needed a text: write it in quotes"
-            )
 
 
 def _load_yaml(file: IO[bytes]) -> Any:

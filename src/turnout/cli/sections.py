@@ -145,13 +145,11 @@ def piece_of(section: str, table: Table) -> Any:
         ConfigurationError: if options are invalid; see `build`. For an option of another piece it names that piece.
     """
     known, options = NAMED[section], without(table, ("name",))
-    kind = chosen(section, table, known)
-    _check_options(kind, options, known, section, section)
-    return build(kind, options, section)
+    return _built(chosen(section, table, known), options, known, section, section)
 
 
-def _check_options(kind: Any, options: Table, known: Mapping[str, Any], section: str, named: str) -> None:
-    """Raise an error for options of another piece of a section, which the setting `named` selects."""
+def _built(kind: Any, options: Table, known: Mapping[str, Any], section: str, named: str) -> Any:
+    """Build a piece of a section, which the setting `named` selects; refuse options of another piece."""
     for key in options:
         owners = [name for name, piece in known.items() if key in options_of(piece)]
         if owners and key not in options_of(kind):
@@ -159,6 +157,7 @@ def _check_options(kind: Any, options: Table, known: Mapping[str, Any], section:
                 f"unknown option '{section}.{key}' of {kind.__name__}: it is an option of {', '.join(owners)}; write "
                 f"{named}={owners[0]} too, or leave it out"
             )
+    return build(kind, options, section)
 
 
 def local_of(table: Table, recipe: Any) -> Any:
@@ -181,5 +180,4 @@ def local_of(table: Table, recipe: Any) -> Any:
             needed=f"sgd, for {recipe.__name__} is about steps of {kind.__name__} alone",
             instead="Leave local.solver out",
         )
-    _check_options(solver, options, names.SOLVERS, "local", "local.solver")
-    return build(solver, options, "local")
+    return _built(solver, options, names.SOLVERS, "local", "local.solver")

@@ -165,22 +165,16 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     for table in tables:
         axes |= {name: _axis(name, values) for name, values in flat(table)}
     for text in written:
-        axes |= _written_axis(text)
+        key, equals, values = map(str.strip, text.partition("="))
+        if not equals or not key:
+            raise ConfigurationError(f"--grid {text!r}: needed a setting and its values, such as local.lr=0.01,0.1")
+        axes[key] = Range.read(values) or [layers.value_of(value, key) for value in _values(values)]
     if not axes:
         raise ConfigurationError("name at least one axis: turnout sweep --grid local.lr=0.01,0.1")
     for key in axes:
         if key.partition(".")[0] in ("seed", "seeds", "name", "to_accuracy", "algorithms"):
             raise ConfigurationError(f"{key} cannot be an axis of a grid; --seeds sets seeds, and names are automatic")
     return axes
-
-
-def _written_axis(text: str) -> dict[str, list[Any] | Range]:
-    """Return the axis of an option of the command line, by its name."""
-    key, equals, values = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigurationError(f"--grid {text!r}: needed a setting and its values, such as local.lr=0.01,0.1")
-    name = key.strip()
-    return {name: Range.read(values) or [layers.value_of(value, name) for value in _values(values)]}
 
 
 def _axis(name: str, values: Any) -> list[Any] | Range:

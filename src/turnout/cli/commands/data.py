@@ -14,8 +14,6 @@ from turnout.cli.console import show
 from turnout.cli.groups import layer
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from turnout.cli.settings import Settings
     from turnout.data.federated import FederatedData
     from turnout.population import Availability, BoundAvailability
@@ -181,16 +179,23 @@ def sizes_table(data: FederatedData) -> Table:
 
 def participation_table(name: str, bound: BoundAvailability, rounds: int, seconds: int | None) -> Table:
     """Return a table of the rates of clients, and the lengths of visits and absences."""
+    import numpy as np
+
     from turnout.population.diagnostics import presence, run_lengths
 
     here = presence(bound, rounds)
     rates, unit = here.mean(axis=1), "h" if seconds else "rounds"
     length = seconds / 3600 if seconds else 1.0
     table = _table(f"{name}: {bound.num_clients:,} clients over {rounds:,} rounds", "", "mean", "min", "median", "max")
-    table.add_row("rate of a client (%)", *(f"{100 * x:.1f}" for x in _spread(rates)))
-    table.add_row("available clients", *(f"{x:,.1f}" for x in _spread(here.sum(axis=0))))
-    table.add_row(f"length of a visit ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(here) * length)))
-    table.add_row(f"length of an absence ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(~here) * length)))
+    rows = {
+        "rate of a client (%)": 100 * rates,
+        "available clients": here.sum(axis=0),
+        f"length of a visit ({unit})": run_lengths(here) * length,
+        f"length of an absence ({unit})": run_lengths(~here) * length,
+    }
+    for row, values in rows.items():
+        figures = values.mean(), values.min(), np.median(values), values.max()
+        table.add_row(row, *(f"{figure:,.1f}" for figure in figures))
     table.add_row("clients never available", f"{int((rates == 0).sum()):,}")
     return table
 
@@ -200,10 +205,3 @@ def _table(title: str, first: str, *others: str) -> Table:
     for column in others:
         table.add_column(column, justify="right")
     return table
-
-
-def _spread(values: np.ndarray) -> tuple[float, ...]:
-    """Return mean, minimum, median and maximum."""
-    import numpy as np
-
-    return float(values.mean()), float(values.min()), float(np.median(values)), float(values.max())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -86,32 +86,26 @@ def table_of(kind: str) -> Table:
             options += "\nby default: " + "  ".join(
                 f"{key.removesuffix('.name')}={written_default(x)}" for key, x in suited
             )
-        table.add_row(name, _first_line(piece), options)
-    if (further := _further(kind)) is not None:
-        usage, what, piece, more = further
+        line = (inspect.getdoc(piece) or "").partition("\n")[0]
+        table.add_row(name, Text(line.replace("``", "")), options)
+    for usage, what, piece, more in _further(kind):
         table.add_row(usage, what, _options(piece, more))
     return table
 
 
-def _further(kind: str) -> tuple[str, str, Callable[..., Any], Mapping[str, Any]] | None:
-    """Return a row for options that all members of a family have: syntax, description, their owner, and further options."""
+def _further(kind: str) -> Iterator[tuple[str, str, Callable[..., Any], Mapping[str, Any]]]:
+    """Yield the options that all members of a family have: syntax, description, their owner, and further options."""
     from turnout.data.source import Source
     from turnout.experiment import Experiment
     from turnout.pieces.local import Sgd
 
     if kind == "algorithms":
-        return "local.OPTION=VALUE", "local training of any algorithm (turnout list solvers)", Sgd, {}
+        yield "local.OPTION=VALUE", "local training of any algorithm (turnout list solvers)", Sgd, {}
     if kind == "data":
         split = "partition (turnout list partitions), tests, and augmentation (turnout list augmentations)"
-        return "data.OPTION=VALUE", split, Source.split, {"partition": "by_id", "augmentation": None}
+        yield "data.OPTION=VALUE", split, Source.split, {"partition": "by_id", "augmentation": None}
     if kind == "settings":
-        return "", "of the experiment", Experiment, {}
-    return None
-
-
-def _first_line(piece: Callable[..., Any]) -> Text:
-    line = (inspect.getdoc(piece) or "").partition("\n")[0]
-    return Text(line.replace("``", ""))
+        yield "", "of the experiment", Experiment, {}
 
 
 def _options(piece: Callable[..., Any], more: Mapping[str, Any]) -> Text:
