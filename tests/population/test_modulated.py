@@ -30,12 +30,13 @@ def test_rates_follow_the_pattern_in_every_round(pattern, factor):
 
 
 def test_interleaved_clients_are_absent_below_the_cutoff():
-    bound = InterleavedSine(rates=(0.14, 0.9), gamma=0.3, cutoff=0.1).bind(2)
+    pattern = InterleavedSine(rates=(0.14, 0.9), gamma=0.3, cutoff=0.1)
+    bound = pattern.bind(2)
     swinging = 0.14 * (0.3 * np.sin(2 * np.pi * np.arange(20) / 20) + 0.7)
     expected = np.where(swinging >= 0.1, swinging, 0)
     assert (expected == 0).any()
     assert (expected > 0).any()
-    found = np.array([bound.pattern.at(bound.base, t)[0] for t in range(20)])
+    found = np.array([pattern.at(np.array([0.14, 0.9]), t)[0] for t in range(20)])
     np.testing.assert_allclose(found, expected)
     assert bound.rates[0] == pytest.approx(expected.mean())
     assert bound.rates[1] == pytest.approx(0.9 * 0.7)

@@ -7,7 +7,7 @@ any number of times, so other clients cost nothing and there is no state to save
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,3 +94,15 @@ class BoundAvailability(ABC):
     @abstractmethod
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return the availability of `clients` (int64 ``[B]``, any order, repeats allowed) in `round`, bool ``[B]``."""
+
+
+@dataclass(frozen=True, eq=False)
+class RatedFunction(BoundAvailability):
+    """A pattern with known rates that is given by a function of clients and round, as `available` is."""
+
+    rates: np.ndarray
+    function: Callable[[np.ndarray, int], np.ndarray]
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
+        return self.function(clients, round)

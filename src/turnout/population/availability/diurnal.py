@@ -68,7 +68,7 @@ class Diurnal(TimedAvailability, name="diurnal"):
         if self.never == 1:
             raise ConfigurationError("never: at 1 no client is ever available: write never=0.01")
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundDiurnal:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> RenewingAvailability:
         """Draw rates and peaks for N clients."""
         count("num_clients", num_clients)
         logit = np.log(self.median / (1 - self.median))
@@ -86,35 +86,14 @@ class Diurnal(TimedAvailability, name="diurnal"):
         with np.errstate(over="ignore"):
             renewal = np.clip(self.renewal * np.exp(spread), 1e-12, 0.99)  # 1 - 1e-300 is 1, and would never renew
         hold = (1 - renewal) ** (self.seconds_per_round / _TEN_MINUTES)
-        keys = stream("availability", seed), stream("availability renewal", seed)
-        return BoundDiurnal(num_clients, rates, peaks, self.amplitude, hold, self.seconds_per_round, *keys)
+        state_key, renewal_key = stream("availability", seed), stream("availability renewal", seed)
 
+        def at(clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+            p = rates[clients]
+            when = last_renewal(renewal_key, clients, hold[clients], rounds)
+            with np.errstate(divide="ignore"):
+                swing = np.minimum(self.amplitude, 1 / p - 1)
+            angle = 2 * np.pi * (when * self.seconds_per_round % _DAY) / _DAY - peaks[clients]
+            return uniform(fold(state_key, clients, when)) < p * (1 + swing * np.cos(angle))
 
-@dataclass(frozen=True, eq=False)
-class BoundDiurnal(RenewingAvailability):
-    """`Diurnal` bound to N clients, with random access to any round.
-
-    Attributes:
-        peaks: 2 pi phi_n, radians, ``[N]``.
-        amplitude: amplitude of the daily variation of rates.
-        hold: probability that a state is kept from one round to the next, ``[N]``.
-        seconds_per_round: length of a round.
-        state_key, renewal_key: keys of the random numbers.
-    """
-
-    rates: np.ndarray
-    peaks: np.ndarray
-    amplitude: float
-    hold: np.ndarray
-    seconds_per_round: int
-    state_key: int
-    renewal_key: int
-
-    def at(self, clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Return the availability of each of `clients` in its own round, bool ``[B]``."""
-        p = self.rates[clients]
-        when = last_renewal(self.renewal_key, clients, self.hold[clients], rounds)
-        with np.errstate(divide="ignore"):
-            swing = np.minimum(self.amplitude, 1 / p - 1)
-        angle = 2 * np.pi * (when * self.seconds_per_round % _DAY) / _DAY - self.peaks[clients]
-        return uniform(fold(self.state_key, clients, when)) < p * (1 + swing * np.cos(angle))
+        return RenewingAvailability(num_clients, rates, at)

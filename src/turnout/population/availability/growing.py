@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count
 from turnout.core.random import fold, stream, uniform
 from turnout.core.ranges import Probability
-from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.base import BoundAvailability, RatedFunction
 from turnout.population.availability.independent import Bernoulli
 from turnout.population.availability.rates import RatedAvailability
 
@@ -47,11 +47,9 @@ class Arrivals(RatedAvailability, name="arrivals"):
         super().__post_init__()
         _check_window(self.first, self.last)
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundAvailability:
         """Fit the pattern to N clients."""
-        rated = Bernoulli(self.mean, self.correlated_with_labels, self.floor, self.rates)
-        there = rated.bind(num_clients, label_counts, seed)
-        return BoundStay(num_clients, there.rates, there, self, self.initial, stream("stay", seed))
+        return _while_there(self, self.initial, num_clients, label_counts, seed)
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,9 @@ class Departures(RatedAvailability, name="departures"):
         super().__post_init__()
         _check_window(self.first, self.last)
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundAvailability:
         """Fit the pattern to N clients."""
-        rated = Bernoulli(self.mean, self.correlated_with_labels, self.floor, self.rates)
-        there = rated.bind(num_clients, label_counts, seed)
-        return BoundStay(num_clients, None, there, self, self.remaining, stream("stay", seed))
+        return replace(_while_there(self, self.remaining, num_clients, label_counts, seed), rates=None)
 
 
 def _check_window(first: int, last: int) -> None:
@@ -103,27 +99,19 @@ def _check_window(first: int, last: int) -> None:
         raise ConfigurationError(f"last: got {last}, needed more than first ({first}): write last={first + 100}")
 
 
-@dataclass(frozen=True, eq=False)
-class BoundStay(BoundAvailability):
-    """`Arrivals` or `Departures` bound to N clients.
+def _while_there(
+    pattern: Arrivals | Departures, whole: float, num_clients: int, label_counts: np.ndarray | None, seed: int
+) -> RatedFunction:
+    """Fit a pattern to N clients, of which a fraction `whole` is there in all rounds."""
+    rated = Bernoulli(pattern.mean, pattern.correlated_with_labels, pattern.floor, pattern.rates)
+    bound, key = rated.bind(num_clients, label_counts, seed), stream("stay", seed)
 
-    Attributes:
-        while_there: availability of clients that are there.
-        pattern: the pattern, with its window of rounds.
-        whole: fraction of clients that are there in all rounds.
-        key: key of the random numbers of arrivals or departures.
-    """
-
-    while_there: BoundAvailability
-    pattern: Arrivals | Departures
-    whole: float
-    key: int
-
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the availability of `clients` in `round`, bool ``[B]``."""
-        first, last, drawn = self.pattern.first, self.pattern.last, uniform(fold(self.key, clients))
+    def available(clients: np.ndarray, round: int) -> np.ndarray:
+        drawn = uniform(fold(key, clients))
         # One number decides both: below `whole` the client is always there, above it gives the round of the change.
-        share = (drawn - self.whole) / (1.0 - self.whole) if self.whole < 1.0 else np.zeros(len(clients))
-        before = round < first + np.floor(share * (last - first)).astype(np.int64)
-        present = (drawn < self.whole) | (before if isinstance(self.pattern, Departures) else ~before)
-        return present & self.while_there.available(clients, round)
+        share = (drawn - whole) / (1.0 - whole) if whole < 1.0 else np.zeros(len(clients))
+        change = pattern.first + np.floor(share * (pattern.last - pattern.first)).astype(np.int64)
+        present = round < change if isinstance(pattern, Departures) else round >= change
+        return ((drawn < whole) | present) & bound.available(clients, round)
+
+    return RatedFunction(num_clients, bound.rates, available)

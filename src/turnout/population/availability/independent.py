@@ -11,7 +11,7 @@ import numpy as np
 from turnout.core.checks import count, refuse
 from turnout.core.random import fold, stream, uniform
 from turnout.core.ranges import Probability
-from turnout.population.availability.base import Availability, BoundAvailability
+from turnout.population.availability.base import Availability, BoundAvailability, RatedFunction
 from turnout.population.availability.rates import RatedAvailability, everyone_at, mapped
 
 
@@ -61,10 +61,14 @@ class Bernoulli(RatedAvailability, name="bernoulli"):
         """Return the probabilities of availability in `round`, ``[B]``, of clients with base rates `rates` ``[B]``."""
         return rates
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundIndependent:
-        """Fit the pattern to N clients."""
-        base = self.client_rates(num_clients, label_counts, seed)
-        return BoundIndependent(num_clients, base, base, self, stream("availability", seed))
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> RatedFunction:
+        """Fit the pattern to N clients; the rates of a run are the p_n."""
+        key, base = stream("availability", seed), self.client_rates(num_clients, label_counts, seed)
+
+        def available(clients: np.ndarray, round: int) -> np.ndarray:
+            return uniform(fold(key, clients, np.array([round]))) < self.at(base[clients], round)
+
+        return RatedFunction(num_clients, base, available)
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,10 @@ class Modulated(Bernoulli):
 
     period: Annotated[int, partial(count, least=2, instead="Rates that stay the same are Bernoulli()")] = 20
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundIndependent:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> RatedFunction:
         """Fit the pattern to N clients; the rates of a run are the means over a period."""
         bound = super().bind(num_clients, label_counts, seed)
-        mean = mapped(lambda base: sum(self.at(base, round) for round in range(self.period)) / self.period, bound.base)
+        mean = mapped(lambda base: sum(self.at(base, round) for round in range(self.period)) / self.period, bound.rates)
         return replace(bound, rates=mean)
 
 
@@ -170,17 +174,3 @@ class Staircase(Modulated, name="staircase"):
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:
         """Return p_n, or ``low p_n``."""
         return rates if round % self.period < (self.period + 1) // 2 else rates * self.low
-
-
-@dataclass(frozen=True, eq=False)
-class BoundIndependent(BoundAvailability):
-    """A pattern bound to N clients; `base` are the p_n, float64 ``[N]``, and `rates` their means over a period."""
-
-    rates: np.ndarray
-    base: np.ndarray
-    pattern: Bernoulli
-    key: int
-
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the availability of `clients` in `round`, bool ``[B]``."""
-        return uniform(fold(self.key, clients, np.array([round]))) < self.pattern.at(self.base[clients], round)

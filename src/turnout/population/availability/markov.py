@@ -50,44 +50,26 @@ class Markov(RatedAvailability, name="markov"):
         if not isinstance(self.join, float) or not _JOIN_LIMIT <= self.join <= 1 - _JOIN_LIMIT:
             raise refuse("join", given=self.join, needed=f"a probability between {_JOIN_LIMIT} and 1 - {_JOIN_LIMIT}")
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundMarkov:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> RenewingAvailability:
         """Fit the pattern to N clients."""
-        return BoundMarkov(
-            num_clients,
-            self.client_rates(num_clients, label_counts, seed),
-            self.join,
-            stream("availability", seed),
-            stream("availability renewal", seed),
-        )
+        rates = self.client_rates(num_clients, label_counts, seed)
+        state_key, renewal_key = stream("availability", seed), stream("availability renewal", seed)
 
+        # Let c = 1 - p01 - p10, the correlation of consecutive rounds. A step of the chain has the same law as this one: with
+        # probability |c| keep the state (c >= 0) or flip it (c < 0); otherwise renew it, that is draw it from Bernoulli(r)
+        # independently of the previous state, with r = p_n if c >= 0 and r = (p01 - |c|) / (1 - |c|) if c < 0. The state in
+        # round t is therefore the draw of the last renewal, flipped once for each later round if c < 0, and does not depend
+        # on earlier rounds. Renewals have the rate 1 - |c|; see `last_renewal`.
+        def at(clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+            p = rates[clients]
+            with np.errstate(divide="ignore", over="ignore"):  # p = 0 is never, p = 1 always available
+                p01 = np.minimum(self.join, p / (1.0 - p))
+                p10 = np.minimum(self.join * (1.0 / p - 1.0), 1.0)
+            correlation = 1.0 - p01 - p10
+            hold = np.abs(correlation)
+            renewed = np.where(correlation >= 0, p, (p01 - hold) / (1.0 - hold))
+            when = last_renewal(renewal_key, clients, hold, rounds)
+            state = uniform(fold(state_key, clients, when)) < renewed
+            return state ^ ((correlation < 0) & ((rounds - when) % 2 == 1))
 
-@dataclass(frozen=True, eq=False)
-class BoundMarkov(RenewingAvailability):
-    """`Markov` bound to N clients, with random access to any round.
-
-    Let c = 1 - p01 - p10, the correlation of consecutive rounds. A step of the chain has the same law as this one: with
-    probability |c| keep the state (c >= 0) or flip it (c < 0); otherwise renew it, that is draw it from Bernoulli(r)
-    independently of the previous state, with r = p_n if c >= 0 and r = (p01 - |c|) / (1 - |c|) if c < 0. The state in round t
-    is therefore the draw of the last renewal, flipped once for each later round if c < 0, and does not depend on earlier
-    rounds.
-
-    Renewals have the rate 1 - |c|; see `last_renewal`.
-    """
-
-    rates: np.ndarray
-    join: float
-    state_key: int
-    renewal_key: int
-
-    def at(self, clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Return the availability of each of `clients` in its own round, bool ``[B]``."""
-        p = self.rates[clients]
-        with np.errstate(divide="ignore", over="ignore"):  # p = 0 is never, p = 1 always available
-            p01 = np.minimum(self.join, p / (1.0 - p))
-            p10 = np.minimum(self.join * (1.0 / p - 1.0), 1.0)
-        correlation = 1.0 - p01 - p10
-        hold = np.abs(correlation)
-        renewed = np.where(correlation >= 0, p, (p01 - hold) / (1.0 - hold))
-        when = last_renewal(self.renewal_key, clients, hold, rounds)
-        state = uniform(fold(self.state_key, clients, when)) < renewed
-        return state ^ ((correlation < 0) & ((rounds - when) % 2 == 1))
+        return RenewingAvailability(num_clients, rates, at)

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import count, refuse
 from turnout.core.random import below, fold, generator, stream
 from turnout.core.ranges import Count, Probability
-from turnout.population.availability.base import Availability, BoundAvailability
+from turnout.population.availability.base import Availability, RatedFunction
 from turnout.population.availability.rates import LabelCorrelation, RatedAvailability, mapped, rank_by_labels
 
 
@@ -52,29 +52,20 @@ class Cyclic(RatedAvailability, name="cyclic"):
         if self.period >= 2**31:
             raise refuse("period", given=self.period, needed="less than 2**31 rounds")
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundCyclic:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> RatedFunction:
         """Fit the pattern to N clients."""
         nominal = self.client_rates(num_clients, label_counts, seed)
         rates = mapped(
             lambda p: np.where(p > 0, np.clip(np.rint(self.period * p), 1, self.period), 0) / self.period, nominal
         )
-        return BoundCyclic(num_clients, rates, self.period, self.authors_phase, stream("availability", seed))
+        key = stream("availability", seed)
 
+        def available(clients: np.ndarray, round: int) -> np.ndarray:
+            on = np.rint(rates[clients] * self.period).astype(np.int64)
+            first = below(fold(key, clients), self.period - on if self.authors_phase else self.period)
+            return (round - first) % self.period < on
 
-@dataclass(frozen=True, eq=False)
-class BoundCyclic(BoundAvailability):
-    """`Cyclic` bound to N clients."""
-
-    rates: np.ndarray
-    period: int
-    authors_phase: bool
-    key: int
-
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the availability of `clients` in `round`, bool ``[B]``."""
-        on = np.rint(self.rates[clients] * self.period).astype(np.int64)
-        first = below(fold(self.key, clients), self.period - on if self.authors_phase else self.period)
-        return (round - first) % self.period < on
+        return RatedFunction(num_clients, rates, available)
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,7 @@ class RoundRobin(Availability, name="round_robin"):
     overlap: Probability = 0.0
     correlated_with_labels: LabelCorrelation | None = None
 
-    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundRoundRobin:
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> RatedFunction:
         """Fit the pattern to N clients."""
         count("num_clients", num_clients)
         if self.size > num_clients:
@@ -119,18 +110,8 @@ class RoundRobin(Availability, name="round_robin"):
         # Places move by multiples of g, so that a client is in the window for each place of its class modulo g.
         grid = math.gcd(step, num_clients)
         rates = (self.size - place % grid + grid - 1) // grid * (grid / num_clients)
-        return BoundRoundRobin(num_clients, rates, place, self.size, step)
 
+        def available(clients: np.ndarray, round: int) -> np.ndarray:
+            return (place[clients] - round * step % num_clients) % num_clients < self.size
 
-@dataclass(frozen=True, eq=False)
-class BoundRoundRobin(BoundAvailability):
-    """`RoundRobin` bound to N clients; `place` is the place of each client in the order, int64 ``[N]``."""
-
-    rates: np.ndarray
-    place: np.ndarray
-    size: int
-    step: int
-
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the availability of `clients` in `round`, bool ``[B]``."""
-        return (self.place[clients] - round * self.step % self.num_clients) % self.num_clients < self.size
+        return RatedFunction(num_clients, rates, available)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,13 +20,14 @@ class RenewingAvailability(BoundAvailability):
 
     All clients of up to 64 rounds are computed together and remembered, because finding renewals one after another takes as
     many operations for one round as for many.
+
+    Attributes:
+        at: the availability of each of B clients (int64 ``[B]``) in its own round (int64 ``[B]``), bool ``[B]``.
     """
 
+    rates: np.ndarray
+    at: Callable[[np.ndarray, np.ndarray], np.ndarray]
     _tables: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False)
-
-    @abstractmethod
-    def at(self, clients: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Return the availability of each of `clients` (int64 ``[B]``) in its own round (int64 ``[B]``), bool ``[B]``."""
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return the availability of `clients` in `round`, bool ``[B]``."""
