@@ -125,8 +125,8 @@ def test_noise_is_drawn_nowhere_else():
     root = Path(turnout.__file__).parent
     drawing = {"rounded_gaussian": {"privacy/gaussian.py", "privacy/noise.py"}}
     drawing["discrete_gaussian"] = {
-        "privacy/gaussian.py", "pieces/aggregation/private_secure.py", "pieces/aggregation/private_shares.py",
-        "pieces/guard/noise_share.py", "protocol/answer_sum.py",
+        "privacy/gaussian.py", "pieces/aggregation/private_shares.py",
+        "pieces/guard/clip.py", "protocol/answer_sum.py",
     }  # fmt: skip
     found = {name: set() for name in drawing}
     for path in root.rglob("*.py"):
