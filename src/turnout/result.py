@@ -20,9 +20,9 @@ from turnout.engine.adapters import add_offsets
 from turnout.export import usage
 from turnout.export.card import CARD, card_of
 from turnout.export.predicting import Predicting
-from turnout.export.rebuild import builder
 from turnout.export.state import STATES, format_of
 from turnout.export.traced import traced
+from turnout.export.usage import builder
 from turnout.models.pretrained import save_adapter
 from turnout.record import storage
 from turnout.record.contents import RunConfig

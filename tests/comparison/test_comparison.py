@@ -25,10 +25,10 @@ import turnout
 from turnout import sweep
 from turnout.cli.settings import Settings
 from turnout.comparison import planned, processes
-from turnout.comparison.checks import check_experiments, columns_of
 from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.display import display
 from turnout.comparison.folders import is_finished, load_record, load_records, save_order
+from turnout.comparison.planned import check_experiments, columns_of
 from turnout.comparison.run import Run
 from turnout.comparison.update import Update
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError

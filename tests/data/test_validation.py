@@ -11,8 +11,8 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
+from turnout.results.measure import Target, accuracy_target
 from turnout.results.records import RunRecord
-from turnout.results.target import Target, accuracy_target
 
 N = 12
 

@@ -18,7 +18,7 @@ from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol import published
 from turnout.protocol.published import Published
 from turnout.reporting.drawings import holdings
-from turnout.reporting.settings import settings as settings_of
+from turnout.reporting.page import settings as settings_of
 from turnout.simulation import Simulation
 
 GUIDE = (Path(__file__).parents[2] / "docs/guides/privacy.md").read_text()

@@ -10,8 +10,8 @@ pytest.importorskip("matplotlib")
 from turnout.core.checks import DataError
 from turnout.record.query import History
 from turnout.reporting.curves import cost_figure
+from turnout.results.measure import Target
 from turnout.results.records import RunRecord
-from turnout.results.target import Target
 
 
 def run(algorithm, seed, accuracies, size, **columns):

@@ -14,8 +14,8 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import FederatedData
 from turnout.data.shards import Shards
 from turnout.record.query import History
+from turnout.reporting.page import as_toml, environment, settings
 from turnout.reporting.report import write_report
-from turnout.reporting.settings import as_toml, environment, settings
 from turnout.results.records import RunRecord
 
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}

@@ -7,10 +7,9 @@ import pytest
 
 from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
-from turnout.results.measure import Measure
+from turnout.results.measure import Measure, Target
 from turnout.results.records import RunRecord
 from turnout.results.statistics import Quartiles
-from turnout.results.target import Target
 
 
 def run(**columns):

@@ -11,10 +11,10 @@ from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
 from turnout.results.column import COLUMNS, COST
 from turnout.results.formats import csv
+from turnout.results.measure import Target, accuracy_target, costs
 from turnout.results.records import RunRecord
 from turnout.results.statistics import Quartiles, number
 from turnout.results.table import cells, comparison, rich_table
-from turnout.results.target import Target, accuracy_target, costs
 
 TARGET = Target("test_accuracy", 0.7)
 

@@ -18,9 +18,9 @@ from turnout.data.federated import FederatedData
 from turnout.reporting.report import write_report
 from turnout.results.column import COST
 from turnout.results.formats import csv
+from turnout.results.measure import accuracy_target, check_accuracy
 from turnout.results.records import RunRecord
 from turnout.results.table import comparison, rich_table, rich_tables
-from turnout.results.target import accuracy_target, check_accuracy
 
 
 def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[str, Settings]]:

@@ -12,9 +12,8 @@ from pathlib import Path
 from turnout.cli import user_code
 from turnout.cli.options import Table
 from turnout.cli.settings import Settings
-from turnout.comparison.checks import check_experiments
 from turnout.comparison.folders import OtherRuns, check_order, is_finished, run_folder
-from turnout.comparison.planned import runs_of
+from turnout.comparison.planned import check_experiments, runs_of
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.federated import FederatedData

@@ -7,11 +7,10 @@ from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
-from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
 from turnout.comparison.folders import load_record, save_order
 from turnout.comparison.jobs import Jobs, perform_in, perform_in_sequence
-from turnout.comparison.planned import check_runs, first_of, runs_of
+from turnout.comparison.planned import check_experiments, check_runs, first_of, runs_of
 from turnout.comparison.processes import Processes
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.sharing import Worker

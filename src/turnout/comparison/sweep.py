@@ -9,9 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import perform_all
-from turnout.comparison.planned import check_runs, first_of, runs_of
+from turnout.comparison.planned import check_experiments, check_runs, first_of, runs_of
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Sampler, Study, corners, space_of
@@ -19,10 +18,9 @@ from turnout.comparison.update import Listener
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.experiment import Experiment
 from turnout.results.grid import Sweep, by_name
-from turnout.results.measure import Measure
+from turnout.results.measure import Measure, check_accuracy
 from turnout.results.range import Range
 from turnout.results.records import RunRecord, by_algorithm
-from turnout.results.target import check_accuracy
 
 Grid = Mapping[str, Sequence[Any] | Range]
 """The values of each axis, by name; for a search, also ranges."""

@@ -1,19 +1,24 @@
-"""Describe how an exported model is rebuilt and applied without turnout, and apply one to tables."""
+"""Describe how an exported model is rebuilt and applied without turnout, rebuild that of a run, and apply one to tables."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from turnout import models
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.numerics import default_settings
 from turnout.data.preparation import FILE, Preparation
 from turnout.data.transformer import FittedTransform
+from turnout.record import checkpoint, contents
+from turnout.record.trained import Trained
 
 LOG = logging.getLogger(__name__)
 
@@ -194,3 +199,26 @@ def predictions(outputs: torch.Tensor, preparation: Prepared | None, loss: str) 
     labels = shares.argmax(axis=1)
     names = None if preparation is None else preparation.classes
     return labels if names is None else np.array(names)[labels]
+
+
+def builder(folder: Path, trained: Trained) -> Callable[[], nn.Module] | None:
+    """Return a function that builds a ready-made model by its specification, before its parameters are loaded."""
+    if (spec := trained.spec) is None:
+        return None
+    file = folder / checkpoint.FILE
+    with contents.restoring(file, "model.spec"):
+        made = models.model(spec["name"], **spec["options"])
+
+    @default_settings()
+    def build() -> nn.Module:
+        with contents.restoring(file, "model.spec"):
+            module = made.build(tuple(spec["input_shape"]), spec["num_outputs"], spec.get("seed", 0))
+            shapes = dict(zip(trained.layout.names, trained.layout.shapes, strict=True))
+            for name, tensor in module.state_dict().items():
+                if name in trained.names and tuple(tensor.shape) != shapes[trained.names[name]]:
+                    raise ValueError(
+                        f"{name} would have shape {tuple(tensor.shape)}, not {shapes[trained.names[name]]}"
+                    )
+        return module
+
+    return build

@@ -11,8 +11,8 @@ from turnout.record.predictions import calibration, confusion
 from turnout.record.tables import numbers
 from turnout.reporting import style
 from turnout.reporting.curves import styles
-from turnout.results.classes import class_names, predictions_of
 from turnout.results.records import RunRecord
+from turnout.results.scored import class_names, predictions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,9 +12,9 @@ from turnout.record.schema import COSTS
 from turnout.reporting import style
 from turnout.reporting.style import Look
 from turnout.results.influence import evenly
+from turnout.results.measure import Target
 from turnout.results.names import label, scale_of
 from turnout.results.records import RunRecord, by_algorithm, recorded_columns
-from turnout.results.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,11 +13,11 @@ from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.results.column import APPEAL, column_of
+from turnout.results.measure import Target, accuracy_target
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
 from turnout.results.significance import Row
 from turnout.results.table import by_labels
-from turnout.results.target import Target, accuracy_target
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData

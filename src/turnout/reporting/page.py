@@ -1,18 +1,24 @@
-"""Render self-contained HTML pages, and write figures to files."""
+"""Render self-contained HTML pages, format configurations and the environment for them, and write figures to files."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.checks import DataError, refuse
 from turnout.core.extras import imported
+from turnout.protocol.published import published_settings
+from turnout.record.describe import flat
+from turnout.record.environment import environment as this_environment
 from turnout.record.storage import replace_files, text_writer
 from turnout.reporting.style import SIZE
 from turnout.reporting.svg import to_svg
+from turnout.results.records import RunRecord, by_algorithm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,3 +106,39 @@ def write_page(path: str | Path, page: str) -> Path:
     path = Path(path)
     replace_files({path: text_writer(page)})
     return path
+
+
+def environment(noted: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return the recorded environment of a run as texts, by default that of this process."""
+    values = noted
+    if values is None:  # without date and command, so that the same runs give the same page
+        values = {name: value for name, value in this_environment().items() if name not in ("date", "command")}
+    shown = {name: value for name, value in values.items() if name != "sources"}  # hundreds of modules
+    words = {name: shlex.join(map(str, value)) if isinstance(value, list) else value for name, value in shown.items()}
+    return {name: str(value) for name, value in words.items() if value is not None}
+
+
+def settings(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Format configurations as TOML: common settings under ``"all runs"``, and the other settings of each algorithm.
+
+    Settings that differ between seeds of an algorithm are those of its first run.
+    """
+    configs = [_published(record) for record in records]
+    shared = {key: value for key, value in configs[0].items() if all(other.get(key) == value for other in configs)}
+    parts = {"all runs": shared}
+    for algorithm, group in by_algorithm(records).items():
+        parts[algorithm] = {key: value for key, value in _published(group[0]).items() if key not in shared}
+    return {name: "\n".join(map(" = ".join, part.items())) for name, part in parts.items() if part}
+
+
+def _published(record: RunRecord) -> dict[str, str]:
+    """Return the settings of a run that may be published with its tables."""
+    return as_toml(published_settings(record.config) if record.history.is_private else record.config)
+
+
+def as_toml(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return nested settings under dotted keys, with values as TOML; None, which TOML lacks, is ``none``."""
+    return {
+        name: "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+        for name, value in flat(config)
+    }

@@ -10,19 +10,18 @@ from turnout.core.checks import counted
 from turnout.record.schema import ANSWERED, HEADLINES, less_is_better
 from turnout.reporting import drawings
 from turnout.reporting.curves import styles
-from turnout.reporting.page import render_page, write_page
-from turnout.reporting.settings import environment as environment_of
-from turnout.reporting.settings import settings
+from turnout.reporting.page import environment as environment_of
+from turnout.reporting.page import render_page, settings, write_page
 from turnout.reporting.style import keys_of
-from turnout.results.classes import class_table
 from turnout.results.column import COST, GAP, INFLUENCE, RESULTS, column_of
 from turnout.results.gains import gains
 from turnout.results.influence import client_table
+from turnout.results.measure import accuracy_target
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, by_algorithm
+from turnout.results.scored import class_table
 from turnout.results.significance import better, legend
 from turnout.results.table import Row, appeal_cells, by_labels, cells, comparison, empty_rounds, stopped
-from turnout.results.target import accuracy_target
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData

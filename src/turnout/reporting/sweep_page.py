@@ -7,11 +7,10 @@ from pathlib import Path
 from turnout.record.schema import is_of_test_examples
 from turnout.reporting.curves import curves
 from turnout.reporting.grid_figure import grid_figure, search_figure
-from turnout.reporting.page import Drawing, draw, render_page, write_page
-from turnout.reporting.settings import environment, settings
+from turnout.reporting.page import Drawing, draw, environment, render_page, settings, write_page
 from turnout.results.grid import Search, Sweep, assignments, caption, cells, titles
+from turnout.results.measure import accuracy_target
 from turnout.results.names import name_of
-from turnout.results.target import accuracy_target
 
 MOST_LINES = 5
 """The number of points whose curves are plotted."""

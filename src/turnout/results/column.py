@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, has_direction, less_is_better
+from turnout.results.measure import COSTS, TO_TARGET
 from turnout.results.names import label, label_ranges, name_of, scale_of
 from turnout.results.statistics import Gap, Measured, Quartiles
-from turnout.results.target import COSTS, TO_TARGET
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
 from turnout.results.formats import csv_of
-from turnout.results.measure import Measure
+from turnout.results.measure import Measure, accuracy_target
 from turnout.results.range import Range
 from turnout.results.records import RunRecord
 from turnout.results.statistics import Measured, Quartiles
-from turnout.results.target import accuracy_target
 from turnout.results.terminal import TextTable
 
 _SHOWN = 10

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.results.column import GAP, column_of
+from turnout.results.measure import TO_TARGET
 from turnout.results.statistics import Gap, Measured, Quartiles, gap, holm
-from turnout.results.target import TO_TARGET
 
 
 @dataclass(frozen=True)

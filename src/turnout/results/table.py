@@ -15,10 +15,10 @@ from turnout.record.schema import HEADLINES
 from turnout.record.stopped import explain
 from turnout.results.column import APPEAL, BY_LABELS, COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of, is_metric
 from turnout.results.influence import influence_figures
+from turnout.results.measure import Target, costs
 from turnout.results.records import RunRecord, by_algorithm, client_split
 from turnout.results.significance import Row, better, legend
 from turnout.results.statistics import Measured, gap
-from turnout.results.target import Target, costs
 from turnout.results.terminal import Cell, TextTable
 
 _METRICS = tuple(f"{split}_{metric}" for split in ("test", "train") for metric in HEADLINES)
@@ -29,7 +29,7 @@ def comparison(records: Sequence[RunRecord], window: int | None = None, target: 
     """Compare algorithms: one row each, in the order of first appearance, with all recorded figures.
 
     Rows after the first include the difference from it over common seeds, with a paired t-test (`Gap`). With a target, rows
-    include the costs of reaching it (`turnout.results.target.costs`).
+    include the costs of reaching it (`turnout.results.measure.costs`).
 
     Accuracies and losses are means over the last evaluations (see `History.final` for `window`); client-wise figures are
     those of test accuracy, or of training accuracy if no run tested its clients.

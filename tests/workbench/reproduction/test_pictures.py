@@ -15,8 +15,8 @@ from turnout.core.checks import ConfigurationError, DataError
 from turnout.reporting.style import PALETTE, dress, evenly_wrapped, new_figure
 from turnout.results.measure import Measure
 from turnout.workbench.reproduction.declaration import Curve
-from turnout.workbench.reproduction.page import write_outcome
 from turnout.workbench.reproduction.pictures import curve_figure, measure_figure, paper_number
+from turnout.workbench.reproduction.table import write_outcome
 
 
 def axes_of(figure: Any) -> list[Any]:

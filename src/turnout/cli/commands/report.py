@@ -174,7 +174,7 @@ def _environment(folders: list[Path]) -> dict[str, str] | None:
     """Return the recorded environment of the first run; None if it is missing."""
     from turnout.comparison.folders import run_folders
     from turnout.record.storage import read_json
-    from turnout.reporting.settings import environment
+    from turnout.reporting.page import environment
 
     try:
         return environment(read_json(run_folders(folders)[0] / "environment.json", instead="make the run anew"))

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from turnout.reporting.page import draw, render_page, write_page
-from turnout.reporting.settings import environment
+from turnout.reporting.page import draw, environment, render_page, write_page
 from turnout.results.statistics import Measured, number
 from turnout.workbench.advise.advice import Participation
 from turnout.workbench.benchmark.cells import Version

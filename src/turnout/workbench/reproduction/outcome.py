@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.results.measure import Measure
+from turnout.results.measure import Measure, Target, accuracy_target
 from turnout.results.records import RunRecord
 from turnout.results.significance import FEWEST, LEVEL
 from turnout.results.statistics import Quartiles, holm, number
-from turnout.results.target import Target, accuracy_target
 from turnout.workbench.reproduction.checks import Figures
 from turnout.workbench.reproduction.declaration import Claim, Panel, Reproduction
 from turnout.workbench.reproduction.testing import Test, paired_test

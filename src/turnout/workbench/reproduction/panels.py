@@ -13,7 +13,7 @@ from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.folders import save_order
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.results.target import check_accuracy
+from turnout.results.measure import check_accuracy
 from turnout.workbench.reproduction.declaration import Panel, Reproduction
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field, StrictBool, TypeAdapter, ValidationError
 
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
-from turnout.results.measure import Measure
-from turnout.results.target import check_accuracy
+from turnout.results.measure import Measure, check_accuracy
 from turnout.workbench.reproduction.checks import CHECKS, check_of
 from turnout.workbench.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
 from turnout.workbench.reproduction.tabulated import Quantity

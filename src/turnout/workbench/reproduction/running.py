@@ -36,9 +36,9 @@ from turnout.workbench.reproduction import table as tables
 from turnout.workbench.reproduction.declaration import Drawing, Reproduction
 from turnout.workbench.reproduction.options import ReproduceOptions
 from turnout.workbench.reproduction.outcome import Outcome
-from turnout.workbench.reproduction.page import write_outcome
 from turnout.workbench.reproduction.reading import load
 from turnout.workbench.reproduction.reading import names as known
+from turnout.workbench.reproduction.table import write_outcome
 from turnout.workbench.reproduction.tabulated import tabulated
 
 _WITH_VALUE = (

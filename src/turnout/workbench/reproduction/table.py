@@ -1,17 +1,25 @@
-"""Format the figures of a reproduction, with the paper's beside ours, and its findings as tables."""
+"""Format the figures of a reproduction, with the paper's beside ours, and its findings as tables, and write its HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
+from turnout.reporting.page import Drawing, draw, environment, render_page, settings, write_page
+from turnout.reporting.style import keys_of, looks_of
 from turnout.results.formats import csv_of
+from turnout.results.measure import Measure
+from turnout.results.names import name_of
+from turnout.results.significance import FEWEST
 from turnout.results.terminal import TextTable
+from turnout.workbench.reproduction.declaration import Curve
 from turnout.workbench.reproduction.outcome import DOES_NOT_HOLD, HOLDS, NOT_RUN, UNDECIDED, Finding, Line, Outcome
+from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
 
 STYLES = {HOLDS: "green", DOES_NOT_HOLD: "red", UNDECIDED: "yellow", NOT_RUN: "dim"}
 
@@ -101,3 +109,73 @@ def csv(outcome: Outcome) -> str:
             rows.append([line.panel.name, line.algorithm, measure, line.paper[index], *figures])
     titles = ("panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds")
     return csv_of(titles, rows)
+
+
+def write_outcome(outcome: Outcome, path: str | Path) -> Path:
+    """Write the page atomically, and return its path.
+
+    Raises:
+        ConfigurationError: if matplotlib or Jinja2 is not installed.
+        CheckpointError: if the file cannot be written.
+    """
+    reproduction, groups = outcome.reproduction, {}
+    for line in outcome.lines():
+        group = groups.setdefault(line.panel.name, (line.panel.titled(reaches(outcome)), []))
+        group[1].append((line.algorithm, cells(outcome, line)))
+    looks = looks_of(reproduction.algorithms)
+    page = render_page(
+        "reproduction.html",
+        title=reproduction.title,
+        lead=reproduction.reference,
+        about=reproduction.about,
+        changes=outcome.changes,
+        findings=[(finding, shown(finding.p)) for finding in outcome.findings()],
+        least_seeds=FEWEST,
+        papers=any(has_paper(outcome, index) for index in range(len(reproduction.measures))),
+        titles=titles(outcome),
+        groups=list(groups.values()),
+        keys=keys_of(looks),
+        reaches=reaches(outcome),
+        measures=[_measure(outcome, measure) for measure in reproduction.measures],
+        curves=[_curve(outcome, curve) for curve in reproduction.curves],
+        settings=_settings(outcome),
+        environment=environment(),
+    )
+    return write_page(path, page)
+
+
+def _measure(outcome: Outcome, measure: Measure) -> Drawing:
+    """Draw one measure, with the figures of the paper and ours."""
+    index = outcome.reproduction.measures.index(measure)
+    diamonds = ", diamonds are the paper's figures" if has_paper(outcome, index) else ""
+    caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
+    if measure.metric is None:
+        caption += " An arrow stands for seeds that did not get there."
+    title = measure.title[0].upper() + measure.title[1:]
+    alt = f"{title} of every algorithm in every panel, ours and the paper's."
+    return draw(title, caption, alt, lambda: measure_figure(outcome, measure))
+
+
+def _curve(outcome: Outcome, curve: Curve) -> Drawing:
+    """Draw one column against rounds or costs."""
+    against = {
+        "rounds": "rounds",
+        "bytes": "bytes sent",
+        "bytes_up": "bytes that clients sent",
+        "simulated_seconds": "simulated time",
+    }[curve.against]
+    title = f"{name_of(curve.metric).capitalize()} against {against}"
+    caption = "Lines are medians over seeds, bands go from quartile to quartile."
+    if not curve.band:
+        caption = "The first seed."
+    alt = f"{title}, one set of axes for each panel, one line for each algorithm."
+    return draw(title, caption, alt, lambda: curve_figure(outcome, curve))
+
+
+def _settings(outcome: Outcome) -> dict[str, str]:
+    """Return the configurations of all panels."""
+    texts = {}
+    for panel in outcome.panels:
+        if records := outcome.records[panel.name]:
+            texts |= {f"{panel.title}: {part}": text for part, text in settings(records).items()}
+    return texts
