@@ -181,11 +181,10 @@ def numbers(outcome: Outcome, claim: Claim, finding: Finding, paper: bool) -> st
         for line in outcome.lines()
         if line.panel.title in finding.panels and line.algorithm in claim.check.algorithms
     ]
-    measures = list(outcome.reproduction.measures)
     texts = []
     for line in lines:
         if paper:
-            figure = line.paper[measures.index(measure)] if measure in measures else None
+            figure = line.paper.get(measure)
         else:
             values = outcome.figures(line.panel, measure)[line.algorithm]
             figure = measure.shown(Quartiles.over(list(values.values()))) if values else None

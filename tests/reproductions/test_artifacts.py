@@ -179,7 +179,7 @@ def test_figures_in_the_guide_to_privacy_are_recorded(script: ModuleType) -> Non
     text = (ROOT / "docs/guides/privacy.md").read_text(encoding="utf-8")
     outcome = script.Artifact.read("privacy/epsilon").outcome
     (measure,) = outcome.reproduction.measures
-    shown = {line.algorithm: measure.shown(line.ours[0]) for line in outcome.lines()}
+    shown = {line.algorithm: measure.shown(line.ours[measure]) for line in outcome.lines()}
     for budget in (2, 8, 32):
         cells = [shown[f"{noise}_{budget}"] for noise in ("independent", "banded", "toeplitz")]
         assert f"| {budget} | {' | '.join(cells)} |" in text

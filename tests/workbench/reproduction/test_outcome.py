@@ -66,7 +66,7 @@ def test_an_algorithm_without_a_finished_run_has_no_figures(outcome):
     broken = replace(outcome, records={"easy": fast})
     assert "slow 1,000 – – – 0/0" in text_of(rich_table(broken))
     assert (broken.findings()[0].verdict, broken.findings()[0].reason) == ("not run", "not run: slow")
-    assert replace(outcome, records={"easy": []}).lines()[0].ours == ()
+    assert replace(outcome, records={"easy": []}).lines()[0].ours == {}
 
 
 def differing(*differences: float, other: tuple[float, ...] = ()) -> Sequence[Figures]:

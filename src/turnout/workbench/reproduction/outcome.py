@@ -60,19 +60,19 @@ class Line:
 
     Attributes:
         panel, algorithm: panel and algorithm of the figures.
-        paper: the declared figures of the paper; None if it has none.
-        ours: quartiles over our seeds; empty if no run is finished.
+        paper: the declared figures of the paper, of measures that it has.
+        ours: quartiles over our seeds, of measures with finished runs.
     """
 
     panel: Panel
     algorithm: str
-    paper: tuple[Any, ...]
-    ours: tuple[Quartiles, ...]
+    paper: Mapping[Measure, Any]
+    ours: Mapping[Measure, Quartiles]
 
     @property
     def seeds(self) -> int:
         """The number of finished runs."""
-        return self.ours[0].num if self.ours else 0
+        return max((ours.num for ours in self.ours.values()), default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +116,11 @@ class Outcome:
         """Return the lines of the table, one for each algorithm in each panel."""
         measures, lines = self.reproduction.measures, []
         for panel in self.panels:
-            by_measure = [self.figures(panel, measure) for measure in measures]
+            figures = {measure: self.figures(panel, measure) for measure in measures}
             for name in self.reproduction.of(panel):
-                ours = [Quartiles.over(list(figures[name].values())) for figures in by_measure if figures[name]]
-                paper = panel.paper.get(name, ())
-                paper += (None,) * (len(measures) - len(paper))
-                lines.append(Line(panel, name, paper, tuple(ours)))
+                ours = {measure: Quartiles.over(list(of[name].values())) for measure, of in figures.items() if of[name]}
+                paper = dict(zip(measures, panel.paper.get(name, ()), strict=False))
+                lines.append(Line(panel, name, paper, ours))
         return lines
 
     def findings(self) -> list[Finding]:
@@ -189,8 +188,8 @@ class Outcome:
                     "algorithm": line.algorithm,
                     "seeds": line.seeds,
                     "measures": [
-                        {"measure": str(measure), "paper": paper, **_plain(ours)}
-                        for measure, paper, ours in zip(reproduction.measures, line.paper, line.ours, strict=False)
+                        {"measure": str(measure), "paper": line.paper.get(measure), **_plain(ours)}
+                        for measure, ours in line.ours.items()
                     ],
                 }
                 for line in self.lines()

@@ -77,10 +77,9 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     Raises:
         DataError: if no panel has a finite figure.
     """
-    index = outcome.reproduction.measures.index(measure)
     looks = looks_of(outcome.reproduction.algorithms)
-    lines = [line for line in outcome.lines() if line.ours]
-    if not any(math.isfinite(line.ours[index].median) for line in lines):
+    lines = [line for line in outcome.lines() if measure in line.ours]
+    if not any(math.isfinite(line.ours[measure].median) for line in lines):
         raise DataError(f"no run has a finite figure of {measure}")
     groups = {panel: list(rows) for panel, rows in groupby(lines, key=attrgetter("panel"))}
     longest = max(len(line.algorithm) for line in lines)
@@ -88,7 +87,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     height = 0.9 + 0.32 * max(map(len, map(outcome.reproduction.of, groups)))
     figure, grid = _grid(titles, height, alike="x" if measure.scale == 100.0 else "")
     for axes, rows, title in zip(grid, groups.values(), titles, strict=True):
-        _dots(axes, rows, index, measure, looks)
+        _dots(axes, rows, measure, looks)
         style.dress(axes, measure.title, "", title=title)
         # With a shared scale matplotlib would label only the last row, which may have fewer panels.
         axes.xaxis.set_tick_params(labelbottom=True)
@@ -145,11 +144,11 @@ def _scale(axes: Axes, log: str) -> None:
         style.plain_ticks(getattr(axes, f"{name}axis"), high / low)
 
 
-def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks: dict[str, Look]) -> None:
+def _dots(axes: Axes, lines: Sequence[Line], measure: Measure, looks: dict[str, Look]) -> None:
     """Draw one row for each algorithm."""
-    edge = _edge(lines, index, measure)
+    edge = _edge(lines, measure)
     for row, line in enumerate(lines):
-        look, quartiles = looks[line.algorithm], line.ours[index].values
+        look, quartiles = looks[line.algorithm], line.ours[measure].values
         color = look["color"]
         low, median, high = (measure.scale * q if math.isfinite(q) else edge for q in quartiles)
         axes.plot([low, high], [row, row], color=color, linewidth=2, alpha=0.5, solid_capstyle="round")
@@ -157,15 +156,15 @@ def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks
             axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=color, alpha=0.5, markersize=6)
         if math.isfinite(quartiles[1]):
             axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=color, markersize=6)
-        if (number := paper_number(line.paper[index])) is not None:
+        if (number := paper_number(line.paper.get(measure))) is not None:
             axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
     axes.set_yticks(range(len(lines)), [line.algorithm for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
 
 
-def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
+def _edge(lines: Sequence[Line], measure: Measure) -> float:
     """Return the position of infinite figures, which is that of the worst finite one."""
-    known = [measure.scale * q for line in lines for q in line.ours[index].values if math.isfinite(q)]
-    known += [number for line in lines if (number := paper_number(line.paper[index])) is not None]
+    known = [measure.scale * q for line in lines for q in line.ours[measure].values if math.isfinite(q)]
+    known += [number for line in lines if (number := paper_number(line.paper.get(measure))) is not None]
     worst = max if measure.less_is_better else min
     return worst(known, default=0.0)

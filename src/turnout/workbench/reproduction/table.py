@@ -28,24 +28,24 @@ def titles(outcome: Outcome) -> list[str]:
     """Return the titles of the columns after panel and algorithm: for every measure the paper's figure, if any, and ours."""
     several = len(outcome.reproduction.measures) > 1
     columns = []
-    for index, measure in enumerate(outcome.reproduction.measures):
+    for measure in outcome.reproduction.measures:
         name = measure.title
-        if has_paper(outcome, index):
+        if has_paper(outcome, measure):
             columns.append(f"{name}, paper" if several else "paper")
-        columns.append(f"{name}, ours" if has_paper(outcome, index) else name)
+        columns.append(f"{name}, ours" if has_paper(outcome, measure) else name)
     return [*columns, "reached by"] if reaches(outcome) else [*columns, "seeds"]
 
 
 def cells(outcome: Outcome, line: Line) -> list[str]:
     """Return the texts of these columns for one algorithm in one panel."""
     texts = []
-    for index, measure in enumerate(outcome.reproduction.measures):
-        if has_paper(outcome, index):
-            texts.append(written(line.paper[index]))
-        texts.append(measure.shown(line.ours[index]) if line.ours else "–")
+    for measure in outcome.reproduction.measures:
+        if has_paper(outcome, measure):
+            texts.append(written(line.paper.get(measure)))
+        texts.append(measure.shown(line.ours[measure]) if measure in line.ours else "–")
     if not reaches(outcome):
         return [*texts, str(line.seeds)]
-    figure = next((f for f, m in zip(line.ours, outcome.reproduction.measures, strict=False) if m.metric is None), None)
+    figure = next((figure for measure, figure in line.ours.items() if measure.metric is None), None)
     return [*texts, f"{figure.num_finite}/{figure.num}" if figure else "0/0"]
 
 
@@ -54,8 +54,9 @@ def written(paper: Any) -> str:
     return "–" if paper is None else f"{paper:,}" if isinstance(paper, int) else str(paper)
 
 
-def has_paper(outcome: Outcome, index: int) -> bool:
+def has_paper(outcome: Outcome, measure: Measure) -> bool:
     """Return whether the paper has a figure for a measure."""
+    index = outcome.reproduction.measures.index(measure)
     return any(len(figures) > index for panel in outcome.panels for figures in panel.paper.values())
 
 
@@ -103,10 +104,10 @@ def csv(outcome: Outcome) -> str:
     """Return all figures as CSV at full precision, a line per panel, algorithm and measure; ``inf`` where not reached."""
     rows = []
     for line in outcome.lines():
-        for index, measure in enumerate(outcome.reproduction.measures):
-            ours = line.ours[index] if line.ours else None
+        for measure in outcome.reproduction.measures:
+            ours = line.ours.get(measure)
             figures = (ours.low, ours.median, ours.high, ours.num_finite, ours.num) if ours else (None,) * 4 + (0,)
-            rows.append([line.panel.name, line.algorithm, measure, line.paper[index], *figures])
+            rows.append([line.panel.name, line.algorithm, measure, line.paper.get(measure), *figures])
     titles = ("panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds")
     return csv_of(titles, rows)
 
@@ -131,7 +132,7 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
         changes=outcome.changes,
         findings=[(finding, shown(finding.p)) for finding in outcome.findings()],
         least_seeds=FEWEST,
-        papers=any(has_paper(outcome, index) for index in range(len(reproduction.measures))),
+        papers=any(has_paper(outcome, measure) for measure in reproduction.measures),
         titles=titles(outcome),
         groups=list(groups.values()),
         keys=keys_of(looks),
@@ -146,8 +147,7 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
 
 def _measure(outcome: Outcome, measure: Measure) -> Drawing:
     """Draw one measure, with the figures of the paper and ours."""
-    index = outcome.reproduction.measures.index(measure)
-    diamonds = ", diamonds are the paper's figures" if has_paper(outcome, index) else ""
+    diamonds = ", diamonds are the paper's figures" if has_paper(outcome, measure) else ""
     caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
     if measure.metric is None:
         caption += " An arrow stands for seeds that did not get there."
