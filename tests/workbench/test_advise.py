@@ -126,7 +126,7 @@ def test_rule_is_recommended_if_the_interval_of_its_lead_is_above_a_point() -> N
     assert found is not None
     assert found.margin == pytest.approx(0.00664, abs=1e-5)
     trials = [
-        Trial("mifa", {}, replace(found, mean=mean), p) for mean, p in ((0.017, 0.01), (0.016, 0.01), (0.017, 0.06))
+        Trial("mifa", {}, replace(found, mean=mean, p=p)) for mean, p in ((0.017, 0.01), (0.016, 0.01), (0.017, 0.06))
     ]
     assert [trial.is_better for trial in trials] == [True, False, False]
     assert LEAD == 0.01

@@ -13,6 +13,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.results.statistics import gap
 from turnout.simulation.running import Interrupted
 from turnout.workbench import commands
 from turnout.workbench.advise.advice import Participation
@@ -227,12 +228,13 @@ def test_standings_are_paired_corrected_and_ranked():
     table = table_of([reference, better, alike, made("scaffold", (0.5, 0.6, 0.7))], SMALL, "small")
     standing = table.standings["fedau"]["chance"]
     assert standing.gap is not None
-    assert standing.gap.p is not None
+    alone = gap(dict(enumerate((0.6, 0.71, 0.8))), dict(enumerate((0.5, 0.6, 0.7))))
+    assert alone is not None
     assert standing.gap.mean == pytest.approx(0.31 / 3)
-    assert standing.p == pytest.approx(2 * standing.gap.p)  # of three rivals, one of which has no p-value
+    assert standing.gap.p == pytest.approx(2 * alone.p)  # of three rivals, one of which has no p-value
     assert standing.is_better
     assert not table.standings["mifa"]["chance"].is_better
-    assert math.isnan(table.standings["average_participating"]["chance"].p)
+    assert table.standings["average_participating"]["chance"].gap is None
     assert [table.standings[rule]["chance"].rank for rule in table.standings] == [3.5, 1.0, 2.0, 3.5]
     assert table.nobody == ("buffer",)
     assert table.undefined["scaffold"] == {"buffer": "needs rounds"}
@@ -253,8 +255,8 @@ def test_leads_are_means_over_cells_paired_by_seed():
     expected = stats.ttest_rel(differences, [0.0, 0.0, 0.0])
     lead = found["fedau"]
     assert lead.gap.mean == pytest.approx(0.105)
-    assert lead.p == pytest.approx(2 * expected.pvalue)  # Holm's correction for two rules
-    assert (lead.ahead, lead.cells, lead.is_better) == (2, 2, True)
+    assert lead.gap.p == pytest.approx(2 * expected.pvalue)  # Holm's correction for two rules
+    assert (lead.ahead, lead.cells, lead.gap.is_better) == (2, 2, True)
     assert found["mifa"].gap.mean == pytest.approx(0.025)
     assert (found["mifa"].ahead, found["mifa"].cells) == (1, 2)
     assert list(leads(table, "average_participating", CELLS[:1])) == ["scaffold", "fedau", "mifa"]
@@ -434,9 +436,9 @@ def test_tables_of_the_page_are_those_of_the_published_rows(figure) -> None:
              for kind in (("unrelated", "labels", "speed"), ("unrelated",), ("labels",), ("speed",))]  # fmt: skip
     for rule in kinds[0]:
         each = [kind.get(rule) for kind in kinds]
-        shown = [lead and (f"**{lead.gap.points}**" if lead.is_better else lead.gap.points) for lead in each]
+        shown = [lead and (f"**{lead.gap.points}**" if lead.gap.is_better else lead.gap.points) for lead in each]
         line = f"| `{rule}` | {' | '.join(text or '–' for text in shown)} |"
-        assert line in page or not any(lead and lead.is_better for lead in each), line
+        assert line in page or not any(lead and lead.gap.is_better for lead in each), line
 
 
 def test_pages_say_what_the_published_rows_show() -> None:

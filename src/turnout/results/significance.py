@@ -10,7 +10,7 @@ from typing import Any
 
 from turnout.results.column import GAP, column_of
 from turnout.results.measure import TO_TARGET
-from turnout.results.statistics import Gap, Measured, Quartiles, gap, holm
+from turnout.results.statistics import LEVEL, Gap, Measured, Quartiles, gap, holm
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,6 @@ class Row:
         """Return a figure or a cost by its column key; None if it is missing."""
         return self.figures.get(key) or self.costs.get(key)
 
-
-LEVEL = 0.05
-"""The level of tests: a difference is significant if its adjusted p-value is below."""
 
 FEWEST = 3
 """The least number of seeds of a test."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -38,6 +38,9 @@ def margin(std: float, number: int) -> float:
     return quantile(0.95, number - 1) * std / math.sqrt(number)
 
 
+LEVEL = 0.05
+"""The level of tests: a difference is significant if its adjusted p-value is below."""
+
 _ROUNDING = 1e-14
 """Relative differences that are those of rounding."""
 
@@ -50,12 +53,17 @@ class Gap(Measured):
 
     Attributes:
         p: p-value of a two-sided paired t-test, or of a sign test if all differences are equal; NaN if they are zero or one
-            is NaN.
+            is NaN. It may be adjusted for several tests.
         num: number of pairs.
     """
 
     p: float = math.nan
     num: int = 0
+
+    @property
+    def is_better(self) -> bool:
+        """True if the difference is positive and significant."""
+        return self.mean > 0 and self.p < LEVEL
 
     @property
     def points(self) -> str:
@@ -88,6 +96,12 @@ def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | No
         return Gap(mean, std, None, 2.0 ** (1 - len(seeds)) if mean and math.isfinite(mean) else math.nan, len(seeds))
     t = abs(mean) / std * math.sqrt(len(seeds))
     return Gap(mean, std, margin(std, len(seeds)), p_value(t, len(seeds) - 1), len(seeds))
+
+
+def adjusted(gaps: Mapping[str, Gap]) -> dict[str, Gap]:
+    """Return differences with p-values that are adjusted for their number by Holm's method."""
+    p_values = holm([each.p for each in gaps.values()])
+    return {name: replace(each, p=p) for (name, each), p in zip(gaps.items(), p_values, strict=True)}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

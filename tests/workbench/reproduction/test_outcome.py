@@ -120,18 +120,18 @@ def test_p_values_are_those_of_scipy():
     values = (0.02, 0.05, -0.01, 0.03, 0.04)
     test = paired_test(check_of({"order": ["a", "b"]}), differing(*values), Measure("final", "test_accuracy"))
     assert test is not None
-    assert test.gap.margin is not None
+    assert test.margin is not None
     assert test.p == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
-    low, high = stats.t.interval(0.95, 4, loc=test.gap.mean, scale=stats.sem(values))
-    assert (test.gap.mean - test.gap.margin, test.gap.mean + test.gap.margin) == pytest.approx((low, high))
+    low, high = stats.t.interval(0.95, 4, loc=test.mean, scale=stats.sem(values))
+    assert (test.mean - test.margin, test.mean + test.margin) == pytest.approx((low, high))
 
 
 def test_run_that_did_not_arrive_counts_with_the_largest_cost_of_its_panel():
     panel = {"a": {0: 10.0, 1: 12.0, 2: 11.0, 3: math.inf}, "b": {0: 30.0, 1: math.inf, 2: 28.0, 3: math.inf}}
     test = paired_test(check_of({"order": ["a", "b"]}), [panel], Measure("rounds"))
     assert test is not None
-    assert test.gap.num == 3  # nothing is known of the last seed
-    assert test.gap.mean == pytest.approx((20 + 18 + 17) / 3)
+    assert test.num == 3  # nothing is known of the last seed
+    assert test.mean == pytest.approx((20 + 18 + 17) / 3)
 
 
 def test_claim_is_decided_by_signs_if_one_side_never_arrives():
@@ -141,7 +141,7 @@ def test_claim_is_decided_by_signs_if_one_side_never_arrives():
     )
     assert forth is not None
     assert back is not None
-    assert (forth.p, forth.is_true) == (back.p, not back.is_true) == (2**-5, True)
+    assert (forth.p, forth.mean > 0) == (back.p, back.mean < 0) == (2**-5, True)
 
 
 def test_p_values_are_corrected_for_the_claims_of_a_table(declared):

@@ -14,6 +14,7 @@ from turnout.population.availability.intervals import read_intervals
 from turnout.population.diagnostics import run_lengths
 from turnout.record.tables import numbers
 from turnout.result import load
+from turnout.results.statistics import LEVEL
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.standings import Standing, Table
 
@@ -160,11 +161,10 @@ def leaders(table: Table, cells: Iterable[Cell]) -> list[str]:
     names = [cell.name for cell in cells]
     distinct: dict[tuple[float, ...], tuple[float, str]] = {}
     for rule, row in table.standings.items():
-        found = [row[name] for name in names if name in row and row[name].gap is not None]
-        means = tuple(each.gap.mean for each in found if each.gap is not None)
-        significant = sum(mean for mean, each in zip(means, found, strict=True) if each.p < 0.05)
+        found = [each for name in names if name in row and (each := row[name].gap) is not None]
+        significant = sum(each.mean for each in found if each.p < LEVEL)
         if found:
-            distinct.setdefault(means, (significant / len(found), rule))
+            distinct.setdefault(tuple(each.mean for each in found), (significant / len(found), rule))
     key = {rule: (-gain, table.ranks.get(rule, math.inf)) for gain, rule in distinct.values()}
     return sorted(key, key=lambda rule: key[rule])[:NUM_RULES]
 

@@ -20,7 +20,7 @@ from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
 from turnout.population import Population
 from turnout.population.availability import Bernoulli, Trace
-from turnout.results.statistics import Gap, gap, holm
+from turnout.results.statistics import Gap, adjusted, gap
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.rows import Row
 from turnout.workbench.benchmark.runs import late, tuned
@@ -43,12 +43,11 @@ class Trial:
     rule: str
     options: dict[str, object]
     gap: Gap
-    p: float
 
     @property
     def is_better(self) -> bool:
         """True if the rule is significantly better than the plain mean, and the 95 % interval of its lead is above `LEAD`."""
-        return self.p < 0.05 and self.gap.margin is not None and self.gap.mean - self.gap.margin > LEAD
+        return self.gap.is_better and self.gap.margin is not None and self.gap.mean - self.gap.margin > LEAD
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +141,7 @@ def tried(stage: Stage, rules: Sequence[str], rows: Sequence[Row], version: Vers
     plain = strongest(partial(stage.accuracies, version.reference), own, searched)
     accuracy = {rule: stage.accuracies(rule, each) for rule, each in options.items()}
     compared = {rule: each for rule, runs in accuracy.items() if (each := gap(runs, plain)) is not None}
-    adjusted = holm([each.p for each in compared.values()])
-    trials = [Trial(rule, options[rule], each, p) for (rule, each), p in zip(compared.items(), adjusted, strict=True)]
+    trials = [Trial(rule, options[rule], each) for rule, each in adjusted(compared).items()]
     return sorted(trials, key=lambda trial: -trial.gap.mean)
 
 

@@ -80,7 +80,7 @@ def _lead_of(lead: Lead | None) -> tuple[str, bool]:
     """Return a lead with its confidence interval, the cells in which the rule is ahead, and whether it is better."""
     if lead is None:
         return "–", False
-    return f"{lead.gap.points} ({lead.ahead} of {lead.cells})", lead.is_better
+    return f"{lead.gap.points} ({lead.ahead} of {lead.cells})", lead.gap.is_better
 
 
 def _participation(table: Table) -> list[tuple[str, list[str]]]:
@@ -132,8 +132,8 @@ def _lines(tables: Sequence[Table]) -> list[tuple[str, str, str, list[tuple[str,
 
 def _ranked(standing: Standing, figure: str) -> list[tuple[str, bool]]:
     """Return a ranked figure, its difference from the reference, the adjusted p-value, and the rank."""
-    gap, p, rank = standing.gap, standing.p, standing.rank
-    difference = "–" if gap is None else gap.points
+    gap, rank = standing.gap, standing.rank
+    difference, p = ("–", math.nan) if gap is None else (gap.points, gap.p)
     shown_p = "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
     shown_rank = "–" if math.isnan(rank) else f"{rank:g}"
     shown = _shown(figure, standing.figures[figure])

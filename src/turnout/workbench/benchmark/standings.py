@@ -12,7 +12,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.extras import imported
-from turnout.results.statistics import Gap, Measured, gap, holm
+from turnout.results.statistics import Gap, Measured, adjusted, gap
 from turnout.workbench.benchmark.cells import Cell, Version
 from turnout.workbench.benchmark.rows import Row, missing_seeds
 
@@ -29,9 +29,8 @@ class Standing:
 
     Attributes:
         figures: each figure over seeds; absent where a seed has none.
-        gap: the paired difference of the ranked figure from the reference.
-        p: p-value of the difference, adjusted by Holm's method over the rules of the cell; NaN for the reference and for
-            baselines.
+        gap: the paired difference of the ranked figure from the reference, with its p-value adjusted by Holm's method over
+            the rules of the cell, NaN for baselines; None for the reference.
         rank: rank of the mean among the rules that are defined in the cell, 1 is the best; ties share their mean rank. NaN
             for baselines.
         edges: options whose tuned value is at the edge of the searched range.
@@ -40,7 +39,6 @@ class Standing:
 
     figures: Mapping[str, Measured]
     gap: Gap | None
-    p: float
     rank: float
     edges: tuple[str, ...]
     values: Mapping[int, float]
@@ -48,7 +46,7 @@ class Standing:
     @property
     def is_better(self) -> bool:
         """True if the rule is significantly better than the reference."""
-        return self.gap is not None and self.gap.mean > 0 and self.p < 0.05
+        return self.gap is not None and self.gap.is_better
 
 
 @dataclass(frozen=True)
@@ -170,14 +168,15 @@ def _in_cell(name: str, by_rule: Mapping[str, Row], version: Version, figure: st
     values = {rule: {int(seed): run.get(figure) for seed, run in cell["runs"].items()} for rule, cell in cells.items()}
     values = {rule: by_seed for rule, by_seed in values.items() if None not in by_seed.values()}
     ranked, reference = [rule for rule in values if rule not in version.baselines], values.get(version.reference)
-    gaps = {rule: gap(values[rule], reference) for rule in values if reference and rule != version.reference}
-    known = [rule for rule in ranked if gaps.get(rule) is not None]
-    adjusted = dict(zip(known, holm([each.p for rule in known if (each := gaps[rule])]), strict=True))
+    gaps = {rule: gap(runs, reference) for rule, runs in values.items() if reference and rule != version.reference}
+    known = {rule: each for rule, each in gaps.items() if each is not None}
+    tested = adjusted({rule: known[rule] for rule in ranked if rule in known})
+    tested = {rule: replace(each, p=math.nan) for rule, each in known.items()} | tested
     ranks = dict(zip(ranked, _ranks([float(np.mean(list(values[rule].values()))) for rule in ranked]), strict=True))
     return {
         rule: Standing(
-            _measured(cells[rule]["runs"].values()), gaps.get(rule), adjusted.get(rule, math.nan),
-            ranks.get(rule, math.nan), tuple(cells[rule]["edges"]), values[rule],
+            _measured(cells[rule]["runs"].values()), tested.get(rule), ranks.get(rule, math.nan),
+            tuple(cells[rule]["edges"]), values[rule],
         )
         for rule in values
     }  # fmt: skip
@@ -209,21 +208,15 @@ class Lead:
     """The lead of a rule over the reference in several cells.
 
     Attributes:
-        gap: the paired difference of means over cells, one pair for each seed.
-        p: p-value of the difference, adjusted by Holm's method over the rules; NaN without one.
+        gap: the paired difference of means over cells, one pair for each seed, with its p-value adjusted by Holm's method
+            over the rules.
         ahead: number of cells in which the mean over seeds is larger than that of the reference.
         cells: number of cells in which the rule is defined.
     """
 
     gap: Gap
-    p: float
     ahead: int
     cells: int
-
-    @property
-    def is_better(self) -> bool:
-        """True if the rule is significantly better than the reference in these cells."""
-        return self.gap.mean > 0 and self.p < 0.05
 
 
 def leads(table: Table, reference: str, cells: Sequence[Cell]) -> dict[str, Lead]:
@@ -233,20 +226,21 @@ def leads(table: Table, reference: str, cells: Sequence[Cell]) -> dict[str, Lead
     cells: it is no estimate for other data.
     """
     names = [cell.name for cell in cells if cell.name in table.standings.get(reference, {})]
-    found: dict[str, Lead] = {}
+    gaps, cells_of = dict[str, Gap](), dict[str, list[str]]()
     for rule, row in table.standings.items():
         shared = [name for name in names if name in row]
         if rule == reference or not shared or len(shared) < SHARE * len(names):
             continue
         mine, theirs = (_means(table, each, shared) for each in (rule, reference))
         if (difference := gap(mine, theirs)) is not None:
-            ahead = sum((each := row[name].gap) is not None and each.mean > 0 for name in shared)
-            found[rule] = Lead(difference, math.nan, ahead, len(shared))
-    adjusted = holm([lead.gap.p for lead in found.values()])
-    tested = {rule: replace(lead, p=p) for (rule, lead), p in zip(found.items(), adjusted, strict=True)}
-    means = {rule: lead.gap.mean for rule, lead in tested.items()}
-    order = sorted(means, key=lambda rule: -means[rule] if math.isfinite(means[rule]) else math.inf)
-    return {rule: tested[rule] for rule in order}
+            gaps[rule], cells_of[rule] = difference, shared
+    found = {}
+    for rule, each in sorted(
+        adjusted(gaps).items(), key=lambda of: -of[1].mean if math.isfinite(of[1].mean) else math.inf
+    ):
+        ahead = sum((own := table.standings[rule][name].gap) is not None and own.mean > 0 for name in cells_of[rule])
+        found[rule] = Lead(each, ahead, len(cells_of[rule]))
+    return found
 
 
 def _means(table: Table, rule: str, names: Sequence[str]) -> dict[int, float]:

@@ -129,7 +129,7 @@ def _recommend(premise: str, trials: list[Trial]) -> None:
 
     typer.echo(f"{premise}:")
     for trial in trials:
-        typer.echo(f"  {trial.rule}: {trial.gap.points} points (p {trial.p:.2g})")
+        typer.echo(f"  {trial.rule}: {trial.gap.points} points (p {trial.gap.p:.2g})")
     if best := next((trial for trial in trials if trial.is_better), None):
         values = " ".join(f"{name}={value:g}" for name, value in best.options.items())
         typer.echo(f"  recommended: {best.rule} {values}")

@@ -9,11 +9,11 @@ from typing import Any
 
 from turnout.results.measure import Measure, Target, accuracy_target
 from turnout.results.records import RunRecord
-from turnout.results.significance import FEWEST, LEVEL
-from turnout.results.statistics import Quartiles, holm, number
+from turnout.results.significance import FEWEST
+from turnout.results.statistics import LEVEL, Gap, Quartiles, holm, number
 from turnout.workbench.reproduction.checks import Figures
 from turnout.workbench.reproduction.declaration import Claim, Panel, Reproduction
-from turnout.workbench.reproduction.testing import Test, paired_test
+from turnout.workbench.reproduction.testing import paired_test
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED, NOT_RUN = "holds", "does not hold", "undecided", "not run"
 
@@ -51,7 +51,7 @@ class _Question:
     measure: Measure
     figures: Sequence[Figures] = ()
     missing: tuple[str, ...] = ()
-    test: Test | None = None
+    test: Gap | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Outcome:
         return named and set(claim.check.algorithms) <= set(self.reproduction.of(panel))
 
 
-def verdict(truths: Sequence[bool | None], test: Test | None, p: float, scale: float = 1.0) -> tuple[str, str]:
+def verdict(truths: Sequence[bool | None], test: Gap | None, p: float, scale: float = 1.0) -> tuple[str, str]:
     """Return the verdict over all seeds, and its reason.
 
     Args:
@@ -230,10 +230,10 @@ def verdict(truths: Sequence[bool | None], test: Test | None, p: float, scale: f
         return UNDECIDED, f"{count}, at least {FEWEST} are needed"
     if test is None:
         return UNDECIDED, f"{count}, without a difference"
-    spread = "" if test.gap.margin is None else f" ± {number(scale * test.gap.margin)}"
-    is_finite = math.isfinite(test.gap.mean)
-    margin = f"margin {_signed(scale * test.gap.mean)}{spread}" if is_finite else "one side never arrived"
-    verdict = (HOLDS if test.is_true else DOES_NOT_HOLD) if p < LEVEL else UNDECIDED
+    spread = "" if test.margin is None else f" ± {number(scale * test.margin)}"
+    is_finite = math.isfinite(test.mean)
+    margin = f"margin {_signed(scale * test.mean)}{spread}" if is_finite else "one side never arrived"
+    verdict = (HOLDS if test.mean > 0.0 else DOES_NOT_HOLD) if p < LEVEL else UNDECIDED
     return verdict, f"{count}, {margin}"
 
 

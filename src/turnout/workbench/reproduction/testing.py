@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from turnout.results.measure import Measure
 from turnout.results.significance import FEWEST
@@ -12,34 +12,18 @@ from turnout.results.statistics import Gap, gap
 from turnout.workbench.reproduction.checks import Check, Figures
 
 
-@dataclass(frozen=True)
-class Test:
-    """The paired t-test of a claim.
+def paired_test(check: Check, panels: Sequence[Figures], measure: Measure) -> Gap | None:
+    """Test a claim by a paired t-test, and return the mean margin of the deciding part, with its p-value.
 
     A claim of several parts, such as a ranking of three algorithms, holds if all of its parts do, so that its p-value is the
     largest one of its parts (an intersection-union test). It does not hold if one part is false: the p-value is the smallest
-    one of the parts with a negative mean margin, times their number.
-
-    Attributes:
-        gap: the mean margin of the deciding part, with its interval.
-        p: the p-value, before any correction for other claims.
-        is_true: whether the test is of the claim; False is of its opposite.
-
-    Reference: Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982.
-    """
-
-    __test__ = False  # not a class of tests
-
-    gap: Gap
-    p: float
-    is_true: bool
-
-
-def paired_test(check: Check, panels: Sequence[Figures], measure: Measure) -> Test | None:
-    """Test a claim; None with fewer than three seeds with known margins, or if a part has equal figures with all seeds.
+    one of the parts with a negative mean margin, times their number. The test is of the claim if the margin is positive, and
+    else of its opposite. None with fewer than three seeds with known margins, or if a part has equal figures with all seeds.
 
     A run that did not reach its target counts with the largest figure in these panels, which understates its cost. If that
     is so on one side with every seed, nothing but signs is known, and the test is a sign test: p = 2^(1 - n) for n seeds.
+
+    Reference: Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982.
     """
     raw = {
         seed: figures for seed, figures in check.by_seed(panels).items() if check.holds(figures, measure) is not None
@@ -55,11 +39,10 @@ def paired_test(check: Check, panels: Sequence[Figures], measure: Measure) -> Te
     false = [part for part in parts if part.mean < 0.0]
     if false:
         least = min(false, key=lambda part: part.p)
-        return Test(least, min(1.0, len(false) * least.p), is_true=False)
+        return replace(least, p=min(1.0, len(false) * least.p))
     if any(math.isnan(part.p) for part in parts):
         return None
-    most = max(parts, key=lambda part: part.p)
-    return Test(most, most.p, is_true=True)
+    return max(parts, key=lambda part: part.p)
 
 
 def _gap(margins: Mapping[int, float]) -> Gap:
