@@ -32,6 +32,7 @@ from turnout_serve.wire.surveys import sums_body
 from .test_crashes import KILLS, live_all, reaper, revive
 from .test_evaluate import experiment, held_out, hinge
 from .test_privacy import backup, restored
+from .test_secure_attacks import cheat
 from .world import LOCAL, REPEATS, Killed, turn_without
 
 __all__ = ["reaper"]
@@ -119,6 +120,18 @@ def test_masked_evaluation_has_the_same_figures(world, folder):
     assert [closed.opened.total["loss"] for closed in again.surveys] == [  # pyright: ignore[reportOptionalSubscript, reportOptionalMemberAccess]
         driver.ledger.history.evaluations.answers(number).total["loss"] for number in range(len(again.surveys))
     ]
+
+
+def test_client_with_keys_of_low_order_is_left_out(world):
+    """Its neighbors would drop out of the sum, because everybody would know what they share with it."""
+    deployed = there(world, run(SECURE))
+    cheat(
+        deployed, 2, lambda phase, _, tensors: tensors | {"keys": tensors["keys"] * 0} if phase == "query" else tensors
+    )
+    found = ask(deployed, Question("label_histogram"), turns=8)
+    assert (found["answered"], sum(found["lost"].values())) == (N - 1, 1)
+    mine = np.bincount(TRAIN.client(2)[1].numpy(), minlength=4)
+    assert found["figures"]["counts"] == (LABELS - mine).tolist()
 
 
 @pytest.mark.parametrize(("phase", "answered"), [("share", N - 1), ("mask", N - 1), ("open", N)])

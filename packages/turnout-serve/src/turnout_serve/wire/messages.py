@@ -121,7 +121,7 @@ class ReportFormat:
         tensors, nbytes = decode(body, self.manifest), None
         limits = CountLimits() if checked else self.counts  # those of a server may change when it is started again
         if not checked:
-            _check_keys(tensors.get("keys"))
+            check_keys(tensors.get("keys"))
         checked = checked or self.takes_nan
         _check_finite({} if checked else tensors)
         if self.coding is not None and any(name.startswith(_CODE) for name in tensors):
@@ -194,7 +194,7 @@ def _sendable(code: State, report: Report) -> State:
     }
 
 
-def _check_keys(keys: torch.Tensor | None) -> None:
+def check_keys(keys: torch.Tensor | None) -> None:
     """Check that public keys are not of low order, with which an observer could compute the shared secret."""
     if keys is None:
         return

@@ -6,6 +6,7 @@ from turnout.core.types import State
 from turnout.protocol.secure.masked_vectors import Form, Shapes
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import NAMES, Manifest, Spec, decode
+from turnout_serve.wire.messages import check_keys
 
 
 class PhaseFormat:
@@ -25,9 +26,11 @@ class PhaseFormat:
         """Return the tensors of a message.
 
         Raises:
-            WireError: if there are other tensors.
+            WireError: if there are other tensors, or public keys of low order.
         """
-        return decode(body, self.manifest)
+        tensors = decode(body, self.manifest)
+        check_keys(tensors.get("keys"))
+        return tensors
 
 
 def input_shapes(task: Assignment) -> Shapes:
