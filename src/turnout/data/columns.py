@@ -85,24 +85,24 @@ class Columns:
     """Numeric columns, optionally standardized and with missing values imputed by means, and one-hot encoded categories.
 
     Attributes:
-        values: values of all rows, float64 ``[n, d]``; NaN for missing numbers.
-        columns: the columns without fitted statistics; those with declared means and deviations have them.
+        values: values of all rows in each column, float64 ``[n, d]``; NaN for missing numbers.
+        declared: the columns as declared.
+        columns: the columns with their categories, without fitted statistics.
         label, classes: name of the column of targets, and names of classes.
         scale: standardize numbers to mean 0 and standard deviation 1.
         fills: impute missing values.
-        inferred: names of the columns whose categories are those of the rows.
     """
 
-    values: np.ndarray
+    values: tuple[np.ndarray, ...]
+    declared: tuple[PreparedColumn, ...]
     columns: tuple[PreparedColumn, ...]
     label: str
     classes: tuple[str, ...] | None
     scale: bool
     fills: bool
-    inferred: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, parts: Sequence[pa.Table], columns: Sequence[PreparedColumn], **others: Any) -> Columns:
+    def of(cls, parts: Sequence[pa.Table], declared: Sequence[PreparedColumn], **others: Any) -> Columns:
         """Read the columns of one or more tables; the first one has the training rows.
 
         Raises:
@@ -110,7 +110,7 @@ class Columns:
             DataError: if a column has no values in the training rows, or has another category than are declared.
         """
         read, known = [], []
-        for column in columns:
+        for column in declared:
             check_values(parts[0].column(column.name), column.name)
             values = numbers(parts, column.name) if column.kind == "number" else None
             if values is None:
@@ -119,8 +119,7 @@ class Columns:
                 _note_rounded(column.name, values)
             read.append(values)
             known.append(column)
-        inferred = [one.name for one, other in zip(columns, known, strict=True) if one.values != other.values]
-        return cls(np.concatenate(read, axis=1), tuple(known), **others, inferred=tuple(inferred))
+        return cls(tuple(read), tuple(declared), tuple(known), **others)
 
     def fitted(self, rows: np.ndarray) -> Preparation:
         """Return the preparation with means and standard deviations of `rows`.
@@ -128,16 +127,14 @@ class Columns:
         Raises:
             DataError: if a column has no values in `rows`.
         """
-        train, columns, position = self.values[rows], [], 0
-        for column in self.columns:
-            values = train[:, position]
-            position += 1 if column.kind == "number" else len(column.values)
-            columns.append(self._fitted(column, values) if column.kind == "number" else column)
-        known = zip(self.columns, columns, strict=True)
+        columns = [
+            self._fitted(column, values[rows]) if column.kind == "number" else column
+            for column, values in zip(self.columns, self.values, strict=True)
+        ]
         fitted = [
             before.name
-            for before, after in known
-            if before.name in self.inferred or (before.mean is None and (after.mean, after.fill) != (None, None))
+            for before, after in zip(self.declared, columns, strict=True)
+            if before.values != after.values or (before.mean is None and (after.mean, after.fill) != (None, None))
         ]
         return Preparation(tuple(columns), self.label, self.classes, self.fills, tuple(fitted))
 
@@ -164,18 +161,11 @@ class Columns:
         Raises:
             DataError: if a column has no values in `rows`.
         """
-        values, position = self.values.copy(), 0
-        for column in self.fitted(rows).columns:
-            if column.kind == "number":
-                number = values[:, position]
-                if column.fill is not None:
-                    number = np.where(np.isnan(number), column.fill, number)
-                if column.mean is not None and column.std is not None:
-                    number = (number - column.mean) / column.std
-                values[:, position] = number
-            position += 1 if column.kind == "number" else len(column.values)
+        fitted = zip(self.fitted(rows).columns, self.values, strict=True)
         with np.errstate(over="ignore"):  # `Source` raises an error for infinity
-            return torch.from_numpy(values.astype(np.float32))
+            return torch.from_numpy(
+                np.concatenate([column.scaled(v) for column, v in fitted], axis=1).astype(np.float32)
+            )
 
 
 def _note_rounded(name: str, values: np.ndarray) -> None:

@@ -52,8 +52,7 @@ class PreparedColumn:
             missing = np.isnan(column[:, 0])
             if missing.any() and self.fill is None:
                 raise self._missing(missing)
-            column = np.where(np.isnan(column), np.nan if self.fill is None else self.fill, column)
-            return column if self.mean is None or self.std is None else (column - self.mean) / self.std
+            return self.scaled(column)
         cells = np.array(texts(table.column(self.name)), dtype=object)
         missing = np.array([cell is None for cell in cells], dtype=bool)
         if missing.any() and not fills:
@@ -65,6 +64,12 @@ class PreparedColumn:
                 f"column {self.name!r} has {shown(cells[row])} in row {row + 1}, which is none of {', '.join(self.values)}"
             )
         return np.stack([cells == value for value in self.values], axis=1).astype(np.float64)
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Return values as inputs: missing ones filled in, and on the scale of the model."""
+        if self.fill is not None:
+            values = np.where(np.isnan(values), self.fill, values)
+        return values if self.mean is None or self.std is None else (values - self.mean) / self.std
 
     def _missing(self, missing: np.ndarray) -> DataError:
         return DataError(
