@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -75,56 +74,43 @@ def _read(
     dataset: Any, label: str | None, client_id: str | None, max_length: int | None
 ) -> tuple[torch.Tensor, torch.Tensor, list[Any] | None]:
     """Read inputs, targets and client ids of one split."""
-    names = _column_names(dataset)
+    names = list(dataset) if isinstance(dataset, Mapping) and "input_ids" in dataset else check_split(dataset)
     for column in ("input_ids", label, client_id):
         if column is not None:
             known_name("column", column, names)
-    masks = list(dataset["attention_mask"]) if "attention_mask" in names else None
-    texts = _cut(list(dataset["input_ids"]), masks, max_length)
-    _check_tokens(texts)
+    texts = _cut(dataset, "input_ids", names, max_length)
+    for i, text in enumerate(texts):
+        if text.min(initial=0) < 0:
+            raise DataError(f"text {i} has the token {text.min()}, needed numbers >= 0")
     ids = None if client_id is None else list(dataset[client_id])
     if label is not None:
         _check_lengths(texts, 1, "a token")
         return _padded(texts), stack_targets(list(dataset[label]), torch.empty(0)), ids
-    targets = texts if "labels" not in names else _cut(list(dataset["labels"]), masks, max_length)
+    targets = texts if "labels" not in names else _cut(dataset, "labels", names, max_length)
     _check_lengths(texts, 2, "two tokens, the second of which is to be predicted")
-    _check_same_lengths(texts, targets)
+    _check_same_lengths({"input_ids": texts, "labels": targets})
     return _padded([text[:-1] for text in texts]), _padded([target[1:] for target in targets]), ids
 
 
-def _check_tokens(texts: Sequence[np.ndarray]) -> None:
-    """Raise an error for a negative token."""
-    for i, text in enumerate(texts):
-        if text.min(initial=0) < 0:
-            raise DataError(f"text {i} has the token {text.min()}, needed numbers >= 0")
+def _check_same_lengths(columns: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """Check that two columns have as many entries for each text."""
+    (one, texts), (other, marks) = columns.items()
+    if len(texts) != len(marks):
+        raise DataError(f"there are {len(texts)} texts in {one!r} and {len(marks)} in {other!r}")
+    for i, (text, mark) in enumerate(zip(texts, marks, strict=True)):
+        if len(text) != len(mark):
+            raise DataError(f"text {i} has {len(text)} tokens in {one!r} and {len(mark)} in {other!r}")
 
 
-def _check_same_lengths(texts: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Check that there are as many targets as tokens in each text."""
-    if len(texts) != len(targets):
-        raise DataError(f"there are {len(texts)} texts in 'input_ids' and {len(targets)} in 'labels'")
-    for i, (text, target) in enumerate(zip(texts, targets, strict=True)):
-        if len(text) != len(target):
-            raise DataError(f"text {i} has {len(text)} tokens in 'input_ids' and {len(target)} in 'labels'")
-
-
-def _column_names(dataset: Any) -> list[str]:
-    """Return the names of the columns of a data set or mapping."""
-    if isinstance(dataset, Mapping) and "input_ids" in dataset:
-        return list(dataset)
-    return check_split(dataset)
-
-
-def _cut(texts: list[Any], masks: list[Any] | None, max_length: int | None) -> list[np.ndarray]:
-    """Return the unmasked tokens of each text, truncated to `max_length`."""
+def _cut(dataset: Any, column: str, names: Sequence[str], max_length: int | None) -> list[np.ndarray]:
+    """Return the unmasked tokens of each text in a column, truncated to `max_length`."""
+    texts = list(dataset[column])
     if texts and isinstance(texts[0], str):
-        raise ConfigurationError("column 'input_ids' holds text: give the tokenizer's numbers")
+        raise ConfigurationError(f"column {column!r} holds text: give the tokenizer's numbers")
     rows = [_row(text, f"text {i}") for i, text in enumerate(texts)]
-    if masks is not None:
-        marks = [_row(mask, f"the attention_mask of text {i}") for i, mask in enumerate(masks)]
-        for i, (row, mark) in enumerate(zip_longest(rows, marks, fillvalue=())):
-            if len(row) != len(mark):
-                raise DataError(f"text {i} has {len(row)} tokens in 'input_ids' and {len(mark)} in 'attention_mask'")
+    if "attention_mask" in names:
+        marks = [_row(mask, f"the attention_mask of text {i}") for i, mask in enumerate(dataset["attention_mask"])]
+        _check_same_lengths({column: rows, "attention_mask": marks})
         rows = [row[mark.astype(bool)] for row, mark in zip(rows, marks, strict=True)]
     return [row[:max_length] for row in rows]
 

@@ -21,6 +21,9 @@ from turnout.data.tokens import from_tokens
 log = logging.getLogger("turnout.data")
 
 Record = Mapping[str, Any]
+Row = tuple[list[int], list[int], Any]
+"""The tokens of an example, their labels, and the client."""
+
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 BYTES = "bytes"
 """The name of a tokenizer without files: the UTF-8 bytes of a text, with 0 after the answer."""
@@ -179,21 +182,18 @@ class _Reader:
     def columns(self, records: Sequence[Record]) -> dict[str, list[Any]]:
         """Return columns of tokens, of labels (`IGNORED` for prompts), and of clients."""
         left_out: list[int] = []  # lengths of prompts
-        columns: dict[str, list[Any]] = {
-            "input_ids": [],
-            "labels": [],
-            **({self.client_id: []} if self.client_id else {}),
-        }
+        rows: list[Row] = []
         for number, record in enumerate(records):
             question, target, owner = self._example(number, record)
             if not target or (self.max_length is not None and len(question) >= self.max_length):
                 left_out.append(len(question))
-                continue
-            row = [*question, *target], [*[IGNORED] * len(question), *target], owner
-            for column, value in zip(columns.values(), row, strict=False):
-                column.append(value)
+            else:
+                rows.append(([*question, *target], [*[IGNORED] * len(question), *target], owner))
         self._check_left_out(left_out, len(records))
-        return _packed(columns, self.client_id, self.max_length or 0) if self.pack else columns
+        if self.pack:
+            rows = _packed(rows, self.max_length or 0)
+        names = ("input_ids", "labels", *([self.client_id] if self.client_id else []))
+        return {name: [row[position] for row in rows] for position, name in enumerate(names)}
 
     def _example(self, number: int, record: Record) -> tuple[list[int], list[int], Any]:
         """Return the tokens of the prompt and of the answer of a record, and its client."""
@@ -219,19 +219,16 @@ class _Reader:
             log.warning("left out %d of %d records without an answer within max_length", len(prompts), number)
 
 
-def _packed(columns: Mapping[str, list[Any]], client_id: str | None, length: int) -> dict[str, list[Any]]:
+def _packed(examples: Sequence[Row], length: int) -> list[Row]:
     """Concatenate the examples of each client to rows of up to `length` tokens, in their order."""
-    owners = columns[client_id] if client_id else [None] * len(columns["input_ids"])
-    packed: dict[str, list[Any]] = {name: [] for name in columns}
-    last: dict[Any, int] = {}  # the incomplete row of each client
-    for tokens, labels, owner in zip(columns["input_ids"], columns["labels"], owners, strict=True):
-        row = last.get(owner)
-        if row is None or len(packed["input_ids"][row]) + len(tokens) > length:
-            row = last[owner] = len(packed["input_ids"])
-            for name in packed:
-                packed[name].append([] if name != client_id else owner)
-        packed["input_ids"][row] += tokens[:length]
-        packed["labels"][row] += labels[:length]
+    packed: list[Row] = []
+    last: dict[Any, Row] = {}  # the incomplete row of each client
+    for tokens, labels, owner in examples:
+        if owner not in last or len(last[owner][0]) + len(tokens) > length:
+            last[owner] = [], [], owner
+            packed.append(last[owner])
+        last[owner][0].extend(tokens[:length])
+        last[owner][1].extend(labels[:length])
     return packed
 
 
