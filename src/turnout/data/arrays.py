@@ -56,9 +56,10 @@ def from_arrays(
         tensor([ 0.2500, -1.0000])
     """
     inputs = as_inputs(x)
-    labels = as_targets(y, inputs)
+    untyped = float_type(inputs)
+    labels = as_targets(y, untyped)
     test_inputs = None if test_x is None else as_inputs(test_x)
-    test_labels = None if test_y is None else as_targets(test_y, inputs)
+    test_labels = None if test_y is None else as_targets(test_y, untyped)
     ids, test_ids, names = None, None, None
     if client_ids is not None:
         ids, test_ids, names = number_clients(client_ids, test_client_ids)
@@ -118,9 +119,14 @@ def as_inputs(values: Any) -> torch.Tensor:
     return x.to(torch.float32) if x.dtype == torch.bool else x
 
 
-def as_targets(values: Any, inputs: torch.Tensor) -> torch.Tensor:
-    """Convert targets to a tensor: labels to int64, numbers to predict to their dtype, Python floats to that of inputs."""
-    y = as_tensor(values, "targets", inputs.dtype if inputs.is_floating_point() else torch.float32)
+def float_type(inputs: torch.Tensor) -> torch.dtype:
+    """Return the dtype of Python floats among the targets of these inputs."""
+    return inputs.dtype if inputs.is_floating_point() else torch.float32
+
+
+def as_targets(values: Any, untyped: torch.dtype) -> torch.Tensor:
+    """Convert targets to a tensor: labels to int64, numbers to predict to their dtype, Python floats to `untyped`."""
+    y = as_tensor(values, "targets", untyped)
     _with_examples(y, "targets")
     if y.is_floating_point():
         return y
@@ -159,23 +165,16 @@ def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32, 
     return torch.stack(examples) if examples else torch.empty(0)
 
 
-def stack_targets(
-    values: list[Any], inputs: torch.Tensor, untyped: torch.dtype | None = None, what: str = "example"
-) -> torch.Tensor:
+def stack_targets(values: list[Any], untyped: torch.dtype, what: str = "example") -> torch.Tensor:
     """Stack one target per example: integers to labels, numbers to predict in their dtype.
 
     Args:
         values: Python numbers, arrays or tensors.
-        inputs: whose floating-point dtype is that of Python floats.
-        untyped: dtype of Python floats in place of that of the inputs.
+        untyped: dtype of Python floats.
         what: name of examples in errors.
     """
-    if values and all(isinstance(value, int | float) for value in values):
-        y = as_targets(values, inputs)
-        return y if untyped is None or not y.is_floating_point() else torch.tensor(values, dtype=untyped)
-    if untyped is None:
-        untyped = inputs.dtype if inputs.is_floating_point() else torch.float32
-    return as_targets(stack_examples(values, untyped, what), inputs)
+    plain = values and all(isinstance(value, int | float) for value in values)
+    return as_targets(values if plain else stack_examples(values, untyped, what), untyped)
 
 
 def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -201,4 +200,4 @@ def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
             )
         pairs.append(pair)
     x = stack_examples(x for x, _ in pairs)
-    return x, stack_targets([y for _, y in pairs], x)
+    return x, stack_targets([y for _, y in pairs], float_type(x))

@@ -38,15 +38,13 @@ class Examples:
     def __post_init__(self) -> None:
         targets = [y for y in (self.y, self.test_y) if y is not None]
         object.__setattr__(self, "num_classes", number_of_classes(self.num_classes, targets))
-        self._check_examples("training", self.x, self.y)
-        self._check_ids("client_ids", self.client_ids, len(self.x))
-        check_weights(f"{self.name}: weights", self.weights, len(self.x))
         if (self.test_x is None) != (self.test_y is None):
             raise DataError(f"{self.name}: test_x and test_y belong together: give both or neither")
         if self.weights is None and self.test_weights is not None:
             raise DataError(f"{self.name}: test_weights without weights: give those of training examples too")
+        self._check("", self.x, self.y, self.client_ids, self.weights)
         if self.test_x is not None and self.test_y is not None:
-            self._check_test(self.test_x, self.test_y)
+            self._check("test_", self.test_x, self.test_y, self.test_client_ids, self.test_weights)
         elif self.test_client_ids is not None:
             raise DataError(f"{self.name}: test_client_ids were given without test examples")
         else:
@@ -71,17 +69,11 @@ class Examples:
             facts["natural clients"] = counted(len(np.unique(self.client_ids)), "natural client")
         return facts
 
-    def _check_test(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        self._check_examples("test", x, y)
-        if x.shape[1:] != self.x.shape[1:] or x.dtype != self.x.dtype:
-            raise DataError(
-                f"{self.name}: test examples have shape {list(x.shape[1:])} and {x.dtype}, "
-                f"training examples {list(self.x.shape[1:])} and {self.x.dtype}; they must agree"
-            )
-        check_weights(f"{self.name}: test_weights", self.test_weights, len(x))
-        self._check_ids("test_client_ids", self.test_client_ids, len(x))
-
-    def _check_examples(self, part: str, x: torch.Tensor, y: torch.Tensor) -> None:
+    def _check(
+        self, prefix: str, x: torch.Tensor, y: torch.Tensor, ids: np.ndarray | None, weights: torch.Tensor | None
+    ) -> None:
+        """Check the training examples, or those of the test, whose attributes begin with a prefix."""
+        part = "test" if prefix else "training"
         of_tokens = y.ndim == 2 and y.shape[1] > 1
         if are_labels(y) and (not (y.ndim == 1 or of_tokens) or y.dtype != torch.int64):
             of_pixels = ": write y.flatten(1), and nn.Flatten(2) as the last layer of the model" if y.ndim > 2 else ""
@@ -100,10 +92,16 @@ class Examples:
             )
         check_targets(f"{self.name}: {part}", y, self.num_classes)
         check_finite(f"{self.name}: {part} inputs", x, "clean or impute them before training")
+        if x.shape[1:] != self.x.shape[1:] or x.dtype != self.x.dtype:
+            raise DataError(
+                f"{self.name}: test examples have shape {list(x.shape[1:])} and {x.dtype}, "
+                f"training examples {list(self.x.shape[1:])} and {self.x.dtype}; they must agree"
+            )
+        check_weights(f"{self.name}: {prefix}weights", weights, len(x))
+        if ids is not None:
+            self._check_ids(f"{prefix}client_ids", ids, len(x))
 
-    def _check_ids(self, what: str, ids: np.ndarray | None, n: int) -> None:
-        if ids is None:
-            return
+    def _check_ids(self, what: str, ids: np.ndarray, n: int) -> None:
         if ids.shape != (n,) or ids.dtype != np.int64:
             raise DataError(f"{self.name}: {what} must be int64 of shape [{n}], got {ids.dtype} {list(ids.shape)}")
         limit = None if self.client_names is None else len(self.client_names)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.arrays import as_inputs, as_targets, from_arrays
+from turnout.data.arrays import as_inputs, as_targets, float_type, from_arrays
 from turnout.data.huggingface import check_split, from_huggingface
 from turnout.data.source import Source
 from turnout.data.tokens import from_tokens
@@ -84,7 +84,7 @@ def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | Non
         if not isinstance(raw, list | tuple) or len(raw) != 2:
             raise DataError(f"user {user!r}: raw_data is no pair of inputs and targets of one length")
         inputs.append(as_inputs(raw[0]))
-        targets.append(as_targets(raw[1], inputs[-1]))
+        targets.append(as_targets(raw[1], float_type(inputs[-1])))
         if len(inputs[-1]) != len(targets[-1]):
             raise DataError(f"user {user!r}: raw_data is no pair of inputs and targets of one length")
         owners[str(user)] = len(targets[-1])
@@ -129,17 +129,11 @@ def _partitions(federation: Any, split: str, test: str | None) -> tuple[list[Any
             "Datasets (pip install flwr-datasets)"
         )
     if hasattr(federation, "load_split"):
-        count = _partitioner(federation, split).num_partitions
-        parts = [federation.load_partition(i, split) for i in range(count)]
+        if split not in (known := federation.partitioners):
+            listed = ", ".join(map(repr, known))
+            raise ConfigurationError(f"split: got {split!r}, and the partitioned splits are {listed}")
+        parts = [federation.load_partition(i, split) for i in range(known[split].num_partitions)]
         return parts, None if test is None else federation.load_split(test)
     if test is not None:
         raise ConfigurationError(f"test: got {test!r}, but a partitioner has one split: give a FederatedDataset")
     return [federation.load_partition(i) for i in range(federation.num_partitions)], None
-
-
-def _partitioner(federation: Any, split: str) -> Any:
-    """Return the partitioner of a split."""
-    known = federation.partitioners
-    if split not in known:
-        raise ConfigurationError(f"split: got {split!r}, and the partitioned splits are {', '.join(map(repr, known))}")
-    return known[split]

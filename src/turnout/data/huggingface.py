@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
-from turnout.data.arrays import from_arrays, stack_examples, stack_targets
+from turnout.data.arrays import float_type, from_arrays, stack_examples, stack_targets
 from turnout.data.names import note_classes
 from turnout.data.source import Source
 
@@ -56,7 +56,8 @@ def _columns(
     names = check_split(dataset)
     for column in (input, label, *([client_id] if client_id is not None else [])):
         known_name("column", column, names)
-    if type((getattr(dataset, "features", None) or {}).get(input)).__name__ == "Image" and _is_formatted(dataset):
+    formatted = getattr(dataset, "format", {}).get("type") not in (None, "custom")  # by a library, not by the user
+    if formatted and type(feature_of(dataset, input)).__name__ == "Image":
         dataset = dataset.with_format(None)  # formats of arrays have levels, and NumPy's the colors last
     inputs, labels = list(dataset[input]), list(dataset[label])
     for part, values in ((input, inputs), (label, labels)):
@@ -72,14 +73,14 @@ def _columns(
     x = stack_examples(inputs, untyped, f"column {input!r}, example")
     if kind is not None and not kind.is_floating_point and not x.is_floating_point():
         x = x.to(kind)  # Python integers have no type
-    of_floats = of_labels if of_labels is not None and of_labels.is_floating_point else None
-    y = stack_targets(labels, x, of_floats, f"column {label!r}, example")
+    untyped = of_labels if of_labels is not None and of_labels.is_floating_point else float_type(x)
+    y = stack_targets(labels, untyped, f"column {label!r}, example")
     return x, y, None if client_id is None else list(dataset[client_id])
 
 
-def _is_formatted(dataset: Any) -> bool:
-    """Return whether the columns of a data set are arrays of a library, and not those of a function of the user."""
-    return getattr(dataset, "format", {}).get("type") not in (None, "custom")
+def feature_of(dataset: Any, column: str) -> Any:
+    """Return what a data set of Hugging Face declares of a column; None if it declares nothing."""
+    return (getattr(dataset, "features", None) or {}).get(column)
 
 
 def number_of_classes(dataset: Any, label: str, test: Any, given: int | None) -> int | None:
@@ -88,7 +89,7 @@ def number_of_classes(dataset: Any, label: str, test: Any, given: int | None) ->
     Raises:
         DataError: if the test declares other classes, or the same in another order, by which its labels are numbered.
     """
-    feature, other = ((getattr(part, "features", None) or {}).get(label) for part in (dataset, test))
+    feature, other = (feature_of(part, label) for part in (dataset, test))
     names, of_test = (getattr(one, "names", None) for one in (feature, other))
     if names and of_test and names != of_test:
         raise DataError(
@@ -121,11 +122,10 @@ def check_split(dataset: Any) -> list[str]:
 
 def _declared(dataset: Any, column: str) -> torch.dtype | None:
     """Return the dtype of a column or of the items of its lists; None for others than torch's numbers."""
-    feature = (getattr(dataset, "features", None) or {}).get(column)
+    feature = feature_of(dataset, column)
     while (inner := getattr(feature, "feature", None)) is not None:
         feature = inner
-    name = getattr(feature, "dtype", None)
-    return _TYPES.get(str(name))
+    return _TYPES.get(str(getattr(feature, "dtype", None)))
 
 
 _TYPES = {

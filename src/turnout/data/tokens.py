@@ -85,7 +85,7 @@ def _read(
     ids = None if client_id is None else list(dataset[client_id])
     if label is not None:
         _check_lengths(texts, 1, "a token")
-        return _padded(texts), stack_targets(list(dataset[label]), torch.empty(0)), ids
+        return _padded(texts), stack_targets(list(dataset[label]), torch.float32), ids
     targets = texts if "labels" not in names else _cut(dataset, "labels", names, max_length)
     _check_lengths(texts, 2, "two tokens, the second of which is to be predicted")
     _check_same_lengths({"input_ids": texts, "labels": targets})

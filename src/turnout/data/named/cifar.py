@@ -55,11 +55,6 @@ class _Form:
     place: Place
     labels: Mapping[str, int]
 
-    @property
-    def row(self) -> int:
-        """The number of bytes of an image and its labels."""
-        return len(self.labels) + _PIXELS
-
 
 _OF_10 = _Form(CIFAR10, {"labels": 10})
 _OF_100 = _Form(CIFAR100, {"coarse_labels": 20, "fine_labels": 100})
@@ -121,17 +116,9 @@ def _source(
 
 def _read_batches(paths: list[Path], form: _Form, key: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Read files of rows of label bytes and 3,072 pixel bytes (red, green, blue plane), one after another."""
-    batches = [_read_batch(path, form) for path in paths]
-    column, first = list(form.labels).index(key), len(form.labels)
-    x = torch.empty(sum(map(len, batches)), 3, 32, 32)
-    y = torch.empty(len(x), dtype=torch.int64)
-    start = 0
-    for rows in batches:
-        stop = start + len(rows)
-        x[start:stop] = torch.from_numpy(rows[:, first:].reshape(-1, 3, 32, 32))
-        y[start:stop] = torch.from_numpy(rows[:, column])
-        start = stop
-    return x.div_(255.0), y
+    rows = torch.from_numpy(np.concatenate([_read_batch(path, form) for path in paths]))
+    x, y = rows[:, len(form.labels) :], rows[:, list(form.labels).index(key)]
+    return x.reshape(-1, 3, 32, 32).float().div_(255.0), y.long()
 
 
 def _read_batch(path: Path, form: _Form) -> np.ndarray:
@@ -159,11 +146,12 @@ def _from_pickle(path: Path, form: _Form) -> np.ndarray:
 
 
 def _from_bytes(path: Path, form: _Form) -> np.ndarray:
-    raw = np.frombuffer(bytearray(read_bytes(path)), dtype=np.uint8)  # torch has no read-only tensors
-    if len(raw) == 0 or len(raw) % form.row:
-        expected = f"a multiple of {form.row:,} bytes, {len(form.labels)} for labels and {_PIXELS:,} for pixels"
+    raw = np.frombuffer(read_bytes(path), dtype=np.uint8)
+    row = len(form.labels) + _PIXELS
+    if len(raw) == 0 or len(raw) % row:
+        expected = f"a multiple of {row:,} bytes, {len(form.labels)} for labels and {_PIXELS:,} for pixels"
         raise form.place.damaged(path, found=f"{len(raw):,} bytes", expected=expected)
-    return raw.reshape(-1, form.row)
+    return raw.reshape(-1, row)
 
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
