@@ -182,6 +182,14 @@ def test_files_of_different_types_are_refused(tmp_path: Path) -> None:
         ParquetClients(tmp_path, client="who", label="y", inputs="x")
 
 
+def test_every_file_has_all_columns(tmp_path: Path) -> None:
+    columns = {"who": ["a"], "x": [1.0], "y": [0]}
+    for i, table in enumerate((columns, columns | {"who": ["b"]}, {"who": ["c"], "y": [0]}, columns | {"x": ["1"]})):
+        pq.write_table(pa.table(table), tmp_path / f"{i}.parquet")
+    with pytest.raises(DataError, match=r"2\.parquet has no column 'x'; it has who, y"):
+        ParquetClients(tmp_path, client="who", label="y", inputs="x")
+
+
 def test_labels_that_are_truth_values_are_classes(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"who": ["a", "a", "b"], "x": [1.0, 2.0, 3.0], "y": [True, False, True]}), tmp_path / "t.parquet"

@@ -90,29 +90,30 @@ class ParquetClients:
         self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
         self._paths = _paths(Path(path))
         self._files = list(map(_opened, self._paths))
-        self._check_types(client)
-        self._images, self._task = self._holds_images(client), task
+        self._check_columns(client)
+        self._images, self._task = self._holds_images(), task
         self._check_floats()
         self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
         # The clients of a row group are consecutive, so caching the last group serves several of them.
         self._group = lru_cache(maxsize=1)(self._read)
 
-    def _check_types(self, client: str) -> None:
-        """Check that the columns have the same types in all files."""
-        for name in (client, *self._inputs, self._label):
-            kinds = [file.schema_arrow.field(name).type for file in self._files if name in file.schema_arrow.names]
-            for path, kind in zip(self._paths, kinds, strict=False):
-                if kind != kinds[0]:
+    def _check_columns(self, client: str) -> None:
+        """Check that all files have the columns, with the same types."""
+        for path, file in zip(self._paths, self._files, strict=True):
+            names = file.schema_arrow.names
+            for name in (client, self._label, *self._inputs):
+                if name not in names:
+                    raise DataError(f"{path} has no column {name!r}; it has {', '.join(names)}")
+                first, kind = (one.schema_arrow.field(name).type for one in (self._files[0], file))
+                if kind != first:
                     raise DataError(
-                        f"column {name!r} is {kinds[0]} in {self._paths[0]} and {kind} in {path}: write one type in all files"
+                        f"column {name!r} is {first} in {self._paths[0]} and {kind} in {path}: write one type in all files"
                     )
 
-    def _holds_images(self, client: str) -> bool:
-        """Check the columns; return whether inputs are encoded images."""
+    def _holds_images(self) -> bool:
+        """Return whether inputs are encoded images; check that they have a size, and labels of text classes."""
         schema = self._files[0].schema_arrow
-        if missing := [name for name in (client, self._label, *self._inputs) if name not in schema.names]:
-            raise DataError(f"{self._paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
         images = _is_one_of(schema.field(self._inputs[0]).type, "binary", "large_binary", "struct")
         if images and not self._size:
             raise ConfigurationError(f"size: column {self._inputs[0]!r} holds encoded images: write size=32")
@@ -123,18 +124,24 @@ class ParquetClients:
 
     def _check_floats(self) -> None:
         """Refuse floats that are a few whole numbers, as labels become beside missing values, without a task."""
-        groups = [(file, group) for file in self._files for group in range(file.num_row_groups)]
-        if self._task is None and pa.types.is_floating(self._files[0].schema_arrow.field(self._label).type):
-            columns = (file.read_row_group(group, columns=[self._label])[self._label] for file, group in groups)
-            distinct, whole = np.zeros(0), ""
-            for column in columns:
-                distinct = np.union1d(distinct, column.to_numpy())
-                if (whole := whole_floats([distinct])) is None:
-                    return
+        if self._task is not None or not pa.types.is_floating(self._files[0].schema_arrow.field(self._label).type):
+            return
+        distinct, whole = np.zeros(0), None
+        for _, _, column in self._groups(self._label):
+            distinct = np.union1d(distinct, column.to_numpy())
+            if (whole := whole_floats([distinct])) is None:
+                return
+        if whole is not None:
             raise DataError(
                 f"column {self._label!r} holds whole numbers as floats ({whole}), as labels become beside missing values: "
                 "write task='classification' for classes, or task='regression' for numbers to predict"
             )
+
+    def _groups(self, column: str) -> Iterator[tuple[int, int, pa.ChunkedArray]]:
+        """Yield the number of a file and of its row group, with a column, for all row groups."""
+        for number, file in enumerate(self._files):
+            for group in range(file.num_row_groups):
+                yield number, group, file.read_row_group(group, columns=[column])[column]
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -146,20 +153,17 @@ class ParquetClients:
         """Return the stretches of each client, by reading only the column of clients."""
         stretches: dict[str, list[_Stretch]] = {}
         last = None
-        for number, file in enumerate(self._files):
-            for group in range(file.num_row_groups):
-                names = np.asarray(file.read_row_group(group, columns=[column])[column].to_pylist(), dtype=object)
-                bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
-                for start, stop in pairwise(bounds if len(names) else ()):
-                    if names[start] is None or names[start] != names[start]:  # NaN is unequal to itself
-                        raise DataError(
-                            f"{self._paths[number]}: row {start + 1} of row group {group} has no {column!r}"
-                        )
-                    name = str(names[start])
-                    if name != last and name in stretches:
-                        raise DataError(f"{self._paths[number]}: rows of client {name!r} lie apart: sort by {column!r}")
-                    stretches.setdefault(name, []).append(_Stretch(number, group, start, stop))
-                    last = name
+        for number, group, values in self._groups(column):
+            names = np.asarray(values.to_pylist(), dtype=object)
+            bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
+            for start, stop in pairwise(bounds if len(names) else ()):
+                if names[start] is None or names[start] != names[start]:  # NaN is unequal to itself
+                    raise DataError(f"{self._paths[number]}: row {start + 1} of row group {group} has no {column!r}")
+                name = str(names[start])
+                if name != last and name in stretches:
+                    raise DataError(f"{self._paths[number]}: rows of client {name!r} lie apart: sort by {column!r}")
+                stretches.setdefault(name, []).append(_Stretch(number, group, start, stop))
+                last = name
         if not stretches:
             raise DataError(f"{self._paths[0]} has no rows")
         different_names(f"{self._paths[0]}: column {column!r}", stretches)
