@@ -263,7 +263,8 @@ def test_unknown_names_are_refused():
 
 def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ConfigurationError, match=r"fetching data needs pooch: pip install '\.\[fetch\]'"):
+    message = r"fetching data needs pooch, which is not installed: pip install '\.\[fetch\]'"
+    with pytest.raises(ConfigurationError, match=message):
         fetch("mnist", tmp_path)
 
 

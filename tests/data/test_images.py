@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data import Iid, ImageFolder, from_dataset, from_images
+from turnout.data import Iid, ImageFolder, from_dataset, from_images, images
 
 from ..logs import logged
 
@@ -51,14 +52,14 @@ def test_clients_are_decoded_in_order_and_stored(photos: Path, tmp_path: Path) -
 
 def test_only_one_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded, lock = [], threading.Lock()
-    original = ImageFolder._decoded
+    original = images.decoded
 
-    def watched(self: ImageFolder, path: Path) -> np.ndarray:
+    def watched(path: Path, **options: Any) -> np.ndarray:
         with lock:
             decoded.append(path.parts[-3])
-        return original(self, path)
+        return original(path, **options)
 
-    monkeypatch.setattr(ImageFolder, "_decoded", watched)
+    monkeypatch.setattr(images, "decoded", watched)
     clients = iter(ImageFolder(photos, size=4))
     next(clients)
     assert "eve" not in decoded

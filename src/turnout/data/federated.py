@@ -20,6 +20,9 @@ from turnout.data.transforms import Transform, apply_transforms
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SPLITS = ("train", "test", "client_test", "validation", "unseen_validation", "unseen_train", "unseen_test")
+"""The attributes of federated data that are examples."""
+
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
@@ -154,8 +157,7 @@ class FederatedData:
     @property
     def splits(self) -> dict[str, Shards]:
         """The splits that are not None, by the name of the attribute."""
-        names = ("train", "test", "client_test", "validation", "unseen_validation", "unseen_train", "unseen_test")
-        return {name: shards for name in names if (shards := getattr(self, name)) is not None}
+        return {name: shards for name in SPLITS if (shards := getattr(self, name)) is not None}
 
     @property
     def is_validated(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.core.extras import imported
 from turnout.data.directory import ELSEWHERE, REMOTE, RemoteFile, data_directory
 
 RETRIES = 2
@@ -41,7 +42,8 @@ def fetch(
     if name in ELSEWHERE:
         raise ConfigurationError(f"there is nothing to fetch for {name!r}, it is {ELSEWHERE[name]}")
     known_name("data set to fetch", name, REMOTE)
-    _libraries()
+    pooch, *_ = (imported(package, "fetching data", ".[fetch]") for package in ("pooch", "requests", "tqdm"))
+    pooch.get_logger().setLevel("WARNING")  # its messages repeat the progress bar
     root = data_directory(directory)
     paths = [path for file in REMOTE[name] for path in _fetch_file(name, file, root, force, progress)]
     return Path(os.path.commonpath([path.parent for path in paths]))
@@ -102,18 +104,6 @@ class ResumingDownloader:
                         file.write(chunk)
                         bar.update(len(chunk))
         self.part.replace(output_file)
-
-
-def _libraries() -> None:
-    try:
-        import pooch
-        import requests  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(
-            f"fetching data needs {error.name}: pip install '.[fetch]' in a clone of turnout"
-        ) from error
-    pooch.get_logger().setLevel("WARNING")  # its messages repeat the progress bar
 
 
 def _download(name: str, file: RemoteFile, root: Path, progress: bool) -> None:

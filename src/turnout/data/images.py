@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,12 +107,9 @@ class ImageFolder:
 
     def _client(self, files: list[Path], pool: ThreadPoolExecutor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the images of a client and their labels."""
-        images = list(pool.map(self._decoded, files))
+        images = list(pool.map(partial(decoded, size=self._size, mode=self._mode), files))
         labels = [self.classes.index(path.parent.name) for path in files]
         return torch.from_numpy(np.stack(images)), torch.tensor(labels)
-
-    def _decoded(self, path: Path) -> np.ndarray:
-        return decoded(path, self._size, self._mode, str(path))
 
 
 @explains_arguments
@@ -152,7 +150,7 @@ def from_images(
     different_names(f"{root}: classes", classes)
     note_classes("folders of classes", tuple(classes))
     with ThreadPoolExecutor(threads) as pool:
-        pixels = list(pool.map(lambda path: decoded(path, size, mode, str(path)), files))
+        pixels = list(pool.map(partial(decoded, size=size, mode=mode), files))
     labels = torch.tensor([classes.index(path.parent.name) for path in files])
     owners = None if client is None else [str(client(path)) for path in files]
     return from_arrays(
@@ -174,18 +172,19 @@ def _images(root: Path, form: str) -> list[Path]:
     return found
 
 
-def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.ndarray:
+def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str | None = None) -> np.ndarray:
     """Decode an image of any mode to uint8 ``[C, size, size]``; see `turnout.data.pixels`.
 
     Args:
         file: file with the encoded image.
         size: height and width to which it is scaled; None keeps its own.
         mode: ``"RGB"``, or ``"L"`` for gray.
-        name: name of the image in errors.
+        name: name of the image in errors; None is the path.
 
     Raises:
         DataError: if it cannot be decoded, or its mode has no conversion.
     """
+    name = name or str(file)
     image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
     try:
         with image.open(file) as opened:

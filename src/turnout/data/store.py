@@ -14,12 +14,11 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.core.system import move
-from turnout.data.federated import FederatedData
+from turnout.data.federated import SPLITS, FederatedData
 from turnout.data.shards import Shards
 from turnout.data.transforms import Transform
 
 INDEX = "index.json"
-SPLITS = ("train", "validation", "client_test", "test", "unseen_validation", "unseen_train", "unseen_test")
 
 _FORMAT = 1
 _TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")

@@ -216,7 +216,7 @@ def _read(folders: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _image(path: Path) -> np.ndarray:
     """Decode an image of 32x32 pixels, uint8 ``[3, 32, 32]``."""
-    pixels = decoded(path, None, "RGB", str(path))
+    pixels = decoded(path, None, "RGB")
     if pixels.shape != (3, 32, 32):
         size = "x".join(map(str, pixels.shape[1:]))
         raise DataError(f"{path}: found an image of {size} pixels, expected 32x32. Unpack the archive again")

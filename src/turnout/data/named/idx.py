@@ -19,8 +19,13 @@ from turnout.data.source import SOURCES, Source
 from turnout.data.standardize import standardized
 from turnout.data.transforms import Normalize
 
-# Train images, train labels, test images, test labels.
-_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+
+def _files(train: str, test: str) -> tuple[str, ...]:
+    """Return the four files of a data set: train images, train labels, test images, test labels."""
+    return tuple(f"{part}-{kind}-ubyte.gz" for part in (train, test) for kind in ("images-idx3", "labels-idx1"))
+
+
+_FILES = _files("train", "t10k")
 
 MNIST = Place("mnist", _FILES, ("MNIST/raw", "MNIST", "mnist"), bare=("raw", "."))
 FASHION_MNIST = Place(
@@ -113,23 +118,31 @@ def _read_idx(path: Path, file: gzip.GzipFile | io.BufferedReader, place: Place,
 def _gray_images(
     place: Place, directory: str | os.PathLike[str] | None, normalize: Normalize, standardize: bool
 ) -> Source:
-    folder = place.locate(directory)
-    x, y = read_pair(folder / _FILES[0], folder / _FILES[1], place)
-    test_x, test_y = read_pair(folder / _FILES[2], folder / _FILES[3], place)
+    (x, y), (test_x, test_y) = read_pairs(place, directory)
     x, test_x = x.float().div_(255.0), test_x.float().div_(255.0)
     source = Source(place.name, x, y, 10, test_x, test_y, transforms=(normalize,), recipe={"source": place.name})
     return standardized(source, epsilon=0.001 / 255.0) if standardize else source
 
 
-def read_pair(
-    images_path: Path, labels_path: Path, place: Place, num_classes: int = 10, first: int = 0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read images, bytes ``[n, 1, 28, 28]``, and their labels 0, 1, ..., int64 ``[n]``; labels in the file begin at `first`.
+def read_pairs(
+    place: Place, directory: str | os.PathLike[str] | None, num_classes: int = 10, first: int = 0
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Read images of training and test, bytes ``[n, 1, 28, 28]``, and their labels 0, 1, ..., int64 ``[n]``.
+
+    Labels in the files begin at `first`.
 
     Raises:
         DataError: if files are damaged, images have another size, the numbers of labels and images differ, or labels
             are unknown.
     """
+    folder = place.locate(directory)
+    pairs = (place.files[:2], place.files[2:])
+    return [_read_pair(folder / images, folder / labels, place, num_classes, first) for images, labels in pairs]
+
+
+def _read_pair(
+    images_path: Path, labels_path: Path, place: Place, num_classes: int, first: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     images, labels = read_idx(images_path, place, ndim=3), read_idx(labels_path, place, ndim=1)
     if images.shape[1:] != (28, 28):
         raise place.damaged(images_path, found=f"images of shape {list(images.shape[1:])}", expected="[28, 28]")
@@ -154,8 +167,7 @@ FOLDER = "EMNIST/raw"
 
 def files_of(split: str) -> tuple[str, ...]:
     """Return the four files of a split: train images, train labels, test images, test labels."""
-    kinds = ("images-idx3", "labels-idx1")
-    return tuple(f"emnist-{split}-{part}-{kind}-ubyte.gz" for part in ("train", "test") for kind in kinds)
+    return _files(f"emnist-{split}-train", f"emnist-{split}-test")
 
 
 def place_of(split: str) -> Place:
@@ -190,12 +202,7 @@ def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "b
     Reference: G. Cohen, S. Afshar, J. Tapson and A. van Schaik, "EMNIST: Extending MNIST to handwritten letters", IJCNN 2017.
     """
     num_classes = SPLITS[known_name("split", split, SPLITS)]
-    place = place_of(split)
-    folder, first = place.locate(directory), int(split == "letters")
-    pairs = [
-        read_pair(folder / images, folder / labels, place, num_classes, first)
-        for images, labels in (place.files[:2], place.files[2:])
-    ]
+    pairs = read_pairs(place_of(split), directory, num_classes, first=int(split == "letters"))
     (x, y), (test_x, test_y) = ((images.transpose(-1, -2).contiguous(), labels) for images, labels in pairs)
     counts = torch.bincount(x.flatten(), minlength=256).double()
     levels, share = torch.arange(256, dtype=torch.float64) / 255, counts / counts.sum()
