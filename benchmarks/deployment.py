@@ -43,8 +43,11 @@ from turnout.models import Mlp
 from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.selection import Uniform
 from turnout.protocol.pace import Buffered, Rounds
+from turnout.protocol.secure import masker
 from turnout.protocol.survey import FIRST_TASK
-from turnout_serve.client.answers import Answerer
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.opting import ClientRequirement
+from turnout_serve.client.survey_worker import SurveyWorker
 from turnout_serve.client.worker import phase_message
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
@@ -104,7 +107,7 @@ class Peer:
 
     async def enroll(self) -> None:
         """Enroll as a client."""
-        status, body = await self.http.ask("POST", "/v1/enroll", self.token, b'{"protocol": 2}')
+        status, body = await self.http.ask("POST", "/v1/enrol", self.token, b'{"protocol": 2}')
         assert status in (200, 201), body
 
     async def checkin(self, wait: float) -> dict[str, Any]:
@@ -379,24 +382,23 @@ class Masker:
     """A client of a secure sum with real keys, shares and masks, whose update and measurements are zeros.
 
     Args:
-        run: the experiment.
+        computer: model and algorithm of all clients.
         client: number of the client.
     """
 
-    def __init__(self, run: Experiment, client: int) -> None:
-        extra = run.algorithm.aggregation.extra
+    def __init__(self, computer: Computer, client: int) -> None:
+        extra = computer.experiment.algorithm.aggregation.extra
         assert extra is not None
-        self._side, self._client = extra.client_side(), client
-        form = run.sums_form()
-        self._answers = Answerer(run.algorithm, form, run.data.widths)
-        self._zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}
+        self._side, self._client = masker.Masker(extra), client
+        self._surveys = SurveyWorker(computer, 0, ClientRequirement(computer, 0), (), {})
+        self._zeros = {name: np.zeros(shape) for name, shape in computer.sums.shapes.items()}
 
     def message(self, task: Assignment, size: int) -> bytes | None:
         """Return the message that answers a task, for a model of so many parameters."""
         if task.phase == "evaluate":
-            return self._answers.first(self._client, task, None, self._zeros)
+            return self._surveys.encoded(self._client, task, None, self._zeros)
         if task.task >= FIRST_TASK:
-            return self._answers.later(task)
+            return self._surveys.later(task)
         if task.phase != "train":
             done = phase_message(self._side, task, {})
             return None if done is None else done[0]
@@ -419,18 +421,19 @@ def judged(masked: bool = False, num_clients: int = 1000, num_params: int = 10_0
         """Return the times at which each step began, and at which the last evaluation had ended."""
         peers, body, done = [Peer(port, number) for number in range(num_clients)], Body(size), asyncio.Event()
         begun: dict[int, float] = {}
+        computer = Computer(run) if masked else None
         for peer in peers:
             await peer.enroll()
 
         async def work(client: int, peer: Peer) -> None:
-            masker = Masker(run, client) if masked else None
+            one = None if computer is None else Masker(computer, client)
             while "over" not in (work := await peer.checkin(5.0)):  # which the last evaluation is waited for
                 if "task" not in work:
                     continue
                 task = Assignment.read(work["task"])
                 begun.setdefault(task.version, time.perf_counter())
-                if masker is not None:
-                    sent = masker.message(task, size)
+                if one is not None:
+                    sent = one.message(task, size)
                     assert sent is not None
                 else:
                     sent = body.next() if task.phase == "train" else sums_body(ANSWER)

@@ -20,7 +20,6 @@ from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout_serve.cli.logs import TextLines
 from turnout_serve.client import join
-from turnout_serve.client.answers import survey_of
 from turnout_serve.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep, Untrusted
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import send
@@ -31,6 +30,7 @@ from turnout_serve.client.state import ClientState, Pending
 from turnout_serve.client.worker import Worker
 from turnout_serve.wire.assignment import Assignment, plain_row, seconds
 from turnout_serve.wire.format import WireError
+from turnout_serve.wire.surveys import survey_of
 
 from .test_crashes import free_port
 from .test_network import cli

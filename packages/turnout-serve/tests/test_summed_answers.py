@@ -19,6 +19,8 @@ from turnout.privacy import Answers
 from turnout.protocol.answer_sum import AnswerSum
 from turnout_serve.cli.commands.status import rows_of
 from turnout_serve.cli.commands.surveys import shown
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.worker import Worker
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.run import surveys
@@ -398,7 +400,7 @@ def test_masked_noise_has_the_accounted_deviation():
 def test_client_without_data_answers_zeros(world):
     """That it holds no test examples, or that its loss is not finite, shows nowhere but in noise."""
     deployed = there(world, run(NOISED))
-    deployed.homes[1].client.trainer._lacks_test_examples = lambda: "no test examples"
+    deployed.homes[1].client.trainer._surveys._evaluation = lambda *_: None
     deployed.homes[3].client.trainer._surveys._evaluation = lambda *_: {"num_examples": 3, "loss": 1e200, "score": 1.0}
     found = ask(deployed)
     assert (found["answered"], found["lost"]) == (N, {})
@@ -551,12 +553,8 @@ def test_values_need_a_bound_where_there_is_noise(world):
 
 
 def test_a_sum_that_does_not_fit_is_not_sent(caplog):
-    from turnout_serve.client.answers import Answerer
-
-    experiment = run(SECURE)
-    answerer = Answerer(experiment.algorithm, experiment.sums_form(), experiment.data.widths)
-    sums = {"num_examples": 1, "sums": [1e9] * 16}
-    assert answerer.first(0, _task(), Question("mean"), sums) is None
+    surveys, sums = Worker(Computer(run(SECURE)))._surveys, {"num_examples": 1, "sums": [1e9] * 16}
+    assert surveys.encoded(0, _task(), Question("mean"), sums) is None
     assert "a sum is too large" in caplog.text
     assert sums_body(sums)
 

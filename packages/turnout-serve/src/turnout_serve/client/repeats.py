@@ -9,11 +9,11 @@ from dataclasses import replace
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.overlap import as_bits, is_too_similar
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
-from turnout_serve.client.answers import MOST_SUMS, survey_of
 from turnout_serve.client.sum_history import OpenedSum, SumHistory
+from turnout_serve.client.survey_worker import MOST_SUMS
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import WireError, digest
-from turnout_serve.wire.surveys import question_of
+from turnout_serve.wire.surveys import question_of, survey_of
 
 log = logging.getLogger("turnout.client")
 

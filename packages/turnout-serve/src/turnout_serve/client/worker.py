@@ -55,7 +55,7 @@ class Worker:
         self._algorithm = computer.experiment.algorithm
         masking: Masking | None = getattr(self._algorithm.aggregation, "masking", None)
         self._repeats = Repeats(
-            masking, computer.experiment.data.widths, noised=self._surveys.answers.noised, allowed="repeats" in allows
+            masking, computer.experiment.data.widths, noised=self._surveys.noised, allowed="repeats" in allows
         )
         self.model, self.takes_part, self.sends = computer.model, self._requirement.is_met, self._repeats.sends
         extra = self._algorithm.aggregation.extra

@@ -122,6 +122,18 @@ def question_of(task: Assignment) -> Question:
         raise WireError(f"the server's task is no query: {error}") from None
 
 
+def survey_of(task: Assignment) -> int:
+    """Return the number of the survey of a task.
+
+    Raises:
+        WireError: if the task has none.
+    """
+    try:
+        return int(task.tensors()[SURVEY][0])
+    except (LookupError, ArithmeticError, ValueError, RuntimeError):
+        raise WireError("the server's task does not say which evaluation or query it is of") from None
+
+
 def _check_number(name: str, value: torch.Tensor, max_examples: int | None) -> None:
     """Check that a sum is finite, and that numbers of examples are within their limit."""
     if not is_finite(value):
