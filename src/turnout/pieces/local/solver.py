@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -11,14 +12,20 @@ import torch
 
 from turnout.base import Correction, CountsSteps, Local, LossTerm, MemoryShapes, Traits
 from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
 from turnout.core.registry import Family
 from turnout.core.schedule import StepSize
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
+from turnout.pieces.local.cohort_steps import lanes_of, outcome, take_steps
+from turnout.pieces.local.descent import Descent, StepState
+from turnout.pieces.local.local_step import LocalStep, split_tensors
 from turnout.pieces.local.minibatches import Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Direction, MaxNorm, Update, steepest
 from turnout.pieces.local.work import Amount, Work, check_work
+
+PREFIX = "solver."
+"""Prefix of the names of a solver's state in client memory."""
 
 
 @dataclass(frozen=True)
@@ -174,14 +181,41 @@ class Solver(Local, CountsSteps):
         }
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Train B clients from the task's parameters."""
-        planned = self.plan(task, memory, clients)
-        steps = CohortSteps(self.lr, self.direction, self.update, self.per_step, self.accumulate, self._kept)
-        first = self._first_gradient(clients, corrections)
-        report = steps.train(planned, task, memory, clients, corrections, first, self._masked(clients))
+        """Train B clients from the task's parameters. Clients with more steps continue after the others have finished."""
+        planned, objective, device = self.plan(task, memory, clients), clients.objective, task.params.device
+        num_steps = planned.num_steps // self.per_step
+        # The approximate number of multiplications in a step of a client.
+        products = planned.examples.shape[2] * self.per_step * objective.layout.num_params
+        lanes, parts = lanes_of(num_steps, objective, products)
+        begun = [tuple(each.begin(task, memory, clients, lanes.part(part)) for each in corrections) for part in parts]
+        steps = [
+            LocalStep(objective, clients.transforms, self.direction, of_part, self.update, self.accumulate)
+            for of_part in begun
+        ]
+        rounded = partial(objective.lane_sizes.rounded, products=products)
+        if any(split_tensors(of_part) is None for of_part in begun):
+            rounded = None  # a step may change what is no tensor, so that the results of finished clients are not kept
+        first, masked = self._first_gradient(clients, corrections), self._masked(clients)
+        descent = Descent.of(planned, task, lanes.order, clients, self.lr, self.per_step, first, masked, rounded)
+        kept = {name.removeprefix(PREFIX): to_device(memory[name][lanes.order], device) for name in self._kept}
+        state = StepState.of(descent, self.update, kept)
+        delta, loss = take_steps(steps, parts, descent, state, clients)
+        changed, remembered, sent = outcome(begun, [delta[part] for part in parts], delta)
+        if task.phase != "prepare":
+            remembered |= {PREFIX + name: state.moments[name] for name in kept}
+        for name, values in remembered.items():
+            memory[name] = lanes.back(values).to(memory[name].device)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
-        return report
+        return Report(
+            client=clients.ids,
+            version=task.versions(len(clients)),
+            num_examples=clients.num_examples,
+            num_steps=num_steps,
+            delta=lanes.back(sent),
+            extra={name: lanes.back(values) for name, values in changed.items()},
+            seen={"loss": lanes.back(loss)},
+        )
 
     def _masked(self, clients: Clients) -> bool:
         """Return whether all minibatches have a mask, because some minibatches of some clients have padding.
