@@ -11,7 +11,7 @@ from tests.tiny import classification
 import turnout as to
 from turnout.data.shards import Shards
 from turnout.pieces.aggregation import PrivateSum
-from turnout.protocol.influence import Influence
+from turnout.protocol.client_arrays import Influence
 from turnout.protocol.published import Published
 from turnout_serve.cli.commands.status import participation_table, rows_of
 from turnout_serve.server.run.figures import DECILES, contributions_of, summary

@@ -18,6 +18,7 @@ from turnout.base.local import Measurement as Measurement
 from turnout.base.local import OfRequirement as OfRequirement
 from turnout.base.local import OfTraining as OfTraining
 from turnout.base.local import Outcome as Outcome
+from turnout.base.local import Traits as Traits
 from turnout.base.personalization import CorrectsColumns as CorrectsColumns
 from turnout.base.personalization import Personalization as Personalization
 from turnout.base.personalization import TrainsBeside as TrainsBeside
@@ -40,7 +41,6 @@ from turnout.base.server import StepsAlone as StepsAlone
 from turnout.base.smoothed_rates import SmoothedRates as SmoothedRates
 from turnout.base.stateful import MutatesRows as MutatesRows
 from turnout.base.stateful import Stateful as Stateful
-from turnout.base.traits import Traits as Traits
 from turnout.base.weighting import InformsClients as InformsClients
 from turnout.base.weighting import KnownInAdvance as KnownInAdvance
 from turnout.base.weighting import Normalizer as Normalizer

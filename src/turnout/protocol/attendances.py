@@ -8,7 +8,7 @@ import numpy as np
 
 from turnout.base.aggregation import ExtraPhases
 from turnout.protocol.batch import Batch
-from turnout.protocol.limits import Participations
+from turnout.protocol.client_arrays import Participations
 from turnout.protocol.pace import Choose, Step
 from turnout.protocol.pace.actions import select
 from turnout.protocol.secure.attendance import Attendance

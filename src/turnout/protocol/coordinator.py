@@ -14,9 +14,9 @@ from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.protocol.attendances import Attendances
 from turnout.protocol.batch import Batch, Order, Stepped, with_repeats
+from turnout.protocol.client_arrays import Repeats
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.pace import Ask, Gather, Step
-from turnout.protocol.repeats import Repeats
 from turnout.protocol.scheduler import DriverAction, Scheduler
 from turnout.protocol.tensors import as_arrays, as_tensors
 

@@ -18,9 +18,8 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState, State
 from turnout.protocol.batch import Stepped
 from turnout.protocol.blamable_step import blamable_step
+from turnout.protocol.client_arrays import Influence, ParticipationLimit, Participations
 from turnout.protocol.cohorts import Cohorts
-from turnout.protocol.influence import Influence
-from turnout.protocol.limits import ParticipationLimit, Participations
 from turnout.protocol.pace import Phase
 from turnout.protocol.tensors import check_form, report_as_tensors, report_of_tensors
 

@@ -107,7 +107,7 @@ def summary(columns: Mapping[str, np.ndarray], version: int, published: Publishe
     Columns that the tables of a run with differential privacy leave out are left out here, too.
 
     Args:
-        columns: those of `turnout.protocol.influence.Influence.columns`, ``[N]``.
+        columns: those of `turnout.protocol.client_arrays.Influence.columns`, ``[N]``.
         version: server steps that they cover.
         published: which columns may be shown.
 
