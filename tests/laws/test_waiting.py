@@ -12,8 +12,8 @@ from turnout.base import server_step as step
 from turnout.base.server_step import server_step
 from turnout.core.types import Report
 from turnout.data import shards
+from turnout.engine import validate
 from turnout.engine.compile import compiled
-from turnout.engine.objective import Objective
 from turnout.privacy.noise import GridNoise
 from turnout.simulation import Simulation, workspace
 from turnout.simulation.metrics import Judge
@@ -117,7 +117,7 @@ def simulation_of(name, monkeypatch, local=LOCAL):
     """A simulation on a device without numbers; what is looked at before the first round is not looked at."""
     monkeypatch.setattr(configuration, "check_device", lambda _: None)  # which refuses a device without numbers
     monkeypatch.setattr(shards, "check_finite", lambda *_: None)
-    monkeypatch.setattr(Objective, "check", lambda *_: None)
+    monkeypatch.setattr(validate, "check", lambda *_: None)
     monkeypatch.setattr(Judge, "check", lambda *_: None)
     monkeypatch.setattr(Simulation, "_try_figures", lambda *_: None)
     return Simulation(experiment(name, local=local, device="meta", engine="vectorized"))

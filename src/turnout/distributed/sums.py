@@ -179,7 +179,8 @@ class LazySum(OnlySums):
 
     def where(self, mask: torch.Tensor) -> LazySum:
         """Return the matrix with zeros and weight 0 in the other rows."""
-        rows = [Dense(part).where(rows).rows for part, rows in zip(self.parts, self._split(mask), strict=True)]
+        masks = mask.split([len(part) for part in self.parts])
+        rows = [Dense(part).where(rows).rows for part, rows in zip(self.parts, masks, strict=True)]
         return LazySum(rows, self.weights.where(mask, 0.0), self._multiplied)
 
     def joined(self, others: Sequence[LazySum]) -> LazySum:
@@ -209,7 +210,3 @@ class LazySum(OnlySums):
     def total(self) -> torch.Tensor:
         """Return the sum of all numbers."""
         return torch.stack([Dense(part).total() for part in self.parts]).sum()
-
-    def _split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Split one value for each row, ``[B]``, by parts."""
-        return values.split([len(part) for part in self.parts])

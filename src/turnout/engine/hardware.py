@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -24,21 +23,12 @@ def num_processors() -> int:
 def quota(root: Path = Path("/")) -> float:
     """Return the limit of Linux control groups on this process, in processors; infinite without a limit.
 
+    It is the smallest of the limits of its control groups, of versions 1 and 2, and of all groups that contain these.
+
     Args:
         root: parent folder of ``proc`` and ``sys``.
     """
-    return min(_quotas(root), default=math.inf)
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until a device has completed its operations."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limits of the process's control groups, of versions 1 and 2, and of all groups that contain these."""
-    mounted = root / "sys/fs/cgroup"
+    mounted, limits = root / "sys/fs/cgroup", [math.inf]
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         of_cpu = "cpu" in controllers.split(",")
@@ -55,7 +45,14 @@ def _quotas(root: Path) -> Iterator[float]:
                 with suppress(ValueError, ZeroDivisionError):  # "max 100000", or there is no such file
                     time, period = map(int, limit.split())
                     if time > 0:  # version 1 writes -1 for no limit
-                        yield time / period
+                        limits.append(time / period)
+    return min(limits)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has completed its operations."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _text(path: Path) -> str:

@@ -203,7 +203,10 @@ class Objective:
 
         def of_one(i: int) -> tuple[torch.Tensor, torch.Tensor]:
             self.network.mode(training)
-            return self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
+            leaf = params[i].detach().requires_grad_()
+            loss, (gradient,) = self._derivatives(leaf, [leaf], x[i], y[i], None if mask is None else mask[i], key[i])
+            assert gradient is not None  # all parameters are views of the leaf, which is therefore used
+            return loss, gradient
 
         if len(params) == 1:  # models that are computed one by one are large: do not copy their gradient
             loss, gradient = of_one(0)
@@ -268,15 +271,6 @@ class Objective:
     def backends(self) -> dict[str, int]:
         """The number of traces of this run by backend (see `turnout.engine.compile.backends`)."""
         return dict(Counter(name for compiled in self._compiled.values() for name in compiled.backends.values()))
-
-    def _gradient_of_one(
-        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loss and gradient of one client by plain autograd."""
-        leaf = params.detach().requires_grad_()
-        loss, (gradient,) = self._derivatives(leaf, [leaf], x, y, mask, key)
-        assert gradient is not None  # all parameters are views of the leaf, which is therefore used
-        return loss, gradient
 
     def gradient_by_layer(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor

@@ -69,8 +69,7 @@ def balanced_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     >>> balanced_accuracy(torch.eye(2)[[0, 0, 0, 1]], torch.tensor([0, 0, 1, 1]))
     0.75
     """
-    recalls = _recalls(outputs, targets)
-    return float(recalls.mean()) if len(recalls) else math.nan
+    return float(_recalls(outputs, targets).mean())
 
 
 def worst_class_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:

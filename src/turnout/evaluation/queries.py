@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -143,16 +143,13 @@ class Question(ExplainsArguments):
         sums: dict[str, Any] = {"num_examples": len(values)}
         if self.kind == "label_histogram":
             return sums | {"counts": [values.bincount(minlength=num_classes).tolist()]}
-        for rows in self._columns(values) if self.kind in _OF_VALUES else ():
-            for name, part in self._of(rows).items():
+        for rows in values.reshape(len(values), -1).split(_ROWS) if self.kind in _OF_VALUES else ():
+            numbers = rows.double().cpu().numpy()
+            if self.column is not None:
+                numbers = numbers[:, self.column : self.column + 1]
+            for name, part in self._of(numbers).items():
                 sums[name] = sums[name] + part if name in sums else part
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in sums.items()}
-
-    def _columns(self, values: torch.Tensor) -> Iterator[np.ndarray]:
-        """Yield the values of the query, float64 ``[n, D]``, in blocks of examples."""
-        for rows in values.reshape(len(values), -1).split(_ROWS):
-            numbers = rows.double().cpu().numpy()
-            yield numbers if self.column is None else numbers[:, self.column : self.column + 1]
 
     def _of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return the sums of a block of examples, ``[n, D]``."""

@@ -188,24 +188,16 @@ class Newcomers:
         Args:
             task: the shared part, the version and the seed.
         """
-        steps = self.personal.adaptation_steps
+        steps, group, whole, row = self.personal.adaptation_steps, self.group, self._first(task), {}
         by_kind = {f"unseen_after_{k}": k for k in steps} if isinstance(steps, tuple) else {"unseen": steps}
-        return {
-            f"{kind}_{name}": value
-            for kind, number in by_kind.items()
-            for name, value in self._figures_after(number, task).items()
-        }
-
-    def _figures_after(self, steps: int, task: Task) -> dict[str, float]:
-        """Return the figures after this number of steps, by split and name."""
-        group, whole = self.group, self._first(task)
-        rule, row = self.personal.adapting(self.local, steps), {}
-        scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen")
-        for split, shards in group.splits.items():
-            has_data = shards.sizes > 0
-            share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
-            for name in ("loss", group.workspace.objective.metric(shards.y)):
-                values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
-                row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
+        for kind, number in by_kind.items():
+            rule = self.personal.adapting(self.local, number)
+            scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen")
+            for split, shards in group.splits.items():
+                has_data = shards.sizes > 0
+                share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
+                for name in ("loss", group.workspace.objective.metric(shards.y)):
+                    values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
+                    row[f"{kind}_{split}_{name}"] = float((share @ values**power) ** (1 / power))
         # The score is NaN if outputs do not have the shape of targets.
         return {name: value for name, value in row.items() if not np.isnan(value)}

@@ -38,7 +38,11 @@ def gather_reports(report: Report, number: int) -> Report:
         return report
     share, device = collectives.share(number), report.delta.device
     index = torch.arange(share.start, share.stop, device=device)
-    scalars, vectors = _scalars(report), _vectors(report)
+    numbers = {name: torch.from_numpy(np.ascontiguousarray(getattr(report, name))) for name in _NUMBERS}
+    seen = {f"seen.{name}": value for name, value in report.seen.items()}
+    vectors = {"delta": report.delta} | {f"extra.{name}": value for name, value in report.extra.items()}
+    vectors |= {name: value for name, value in seen.items() if value.dim() > 1}
+    scalars = numbers | {"good": torch.from_numpy(report.finite())} | {n: v for n, v in seen.items() if v.dim() == 1}
     scalars |= {name: value.weights for name, value in vectors.items() if isinstance(value, Summed)}
     # One table for all scalars: the cost of a collective is its latency.
     table = collectives.all_gather(
@@ -69,20 +73,6 @@ def gather_reports(report: Report, number: int) -> Report:
 
 
 _NUMBERS = ("client", "version", "num_examples", "num_steps")
-
-
-def _scalars(report: Report) -> dict[str, torch.Tensor]:
-    """Return the columns of a report with one number for each client, by name."""
-    numbers = {name: torch.from_numpy(np.ascontiguousarray(getattr(report, name))) for name in _NUMBERS}
-    seen = {f"seen.{name}": value for name, value in report.seen.items() if value.dim() == 1}
-    return numbers | {"good": torch.from_numpy(report.finite())} | seen
-
-
-def _vectors(report: Report) -> dict[str, torch.Tensor | Updates]:
-    """Return the columns of a report with a vector for each client, by name."""
-    extra = {f"extra.{name}": value for name, value in report.extra.items()}
-    seen = {f"seen.{name}": value for name, value in report.seen.items() if value.dim() > 1}
-    return {"delta": report.delta} | extra | seen
 
 
 def share_memory(memory: ClientMemory, clients: np.ndarray, device: torch.device) -> None:

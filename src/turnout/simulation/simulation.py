@@ -67,7 +67,10 @@ class Simulation:
         self.workers = workers = SimulatedClients(
             algorithm, self.workspace, self.memory, self.opt_in, speed, self.behavior
         )
-        self._try(params)
+        # Try what the first round and the first evaluation compute, so that neither fails after some rounds.
+        workers.check(Task(params, 0, experiment.seed))
+        self.judge.check()
+        self._try_figures(params)
         scheduler, choice = scheduler_of(experiment, self.availability, self.opt_in)
         self.server = FederatedServer(
             algorithm,
@@ -149,12 +152,6 @@ class Simulation:
         if version == self.experiment.rounds:
             row |= self.judge.unseen(present)
         return row
-
-    def _try(self, params: torch.Tensor) -> None:
-        """Try what the first round and the first evaluation compute, so that neither fails after some rounds."""
-        self.workers.check(Task(params, 0, self.experiment.seed))
-        self.judge.check()
-        self._try_figures(params)
 
     def _try_figures(self, params: torch.Tensor) -> None:
         """Compute for one client what evaluations compute beside scores."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,8 +80,7 @@ def workspace_of(experiment: Configuration, attack: BoundAttack | None = None) -
     )
     space = Workspace(objective, data)
     space.lanes = _lanes(experiment, space)
-    usual = _lane_sizes(_usual_cohorts(experiment), space.lanes)
-    objective.lane_sizes = replace(objective.lane_sizes, usual=usual)
+    objective.lane_sizes = replace(objective.lane_sizes, usual=_usual_lanes(experiment, space.lanes))
     return space
 
 
@@ -98,19 +97,14 @@ def _lanes(experiment: Configuration, space: Workspace) -> int:
     return lanes
 
 
-def _usual_cohorts(experiment: Configuration) -> set[int]:
-    """Return the numbers of clients that train together if all who are asked take part."""
-    number, pace = experiment.data.num_clients, experiment.pace
+def _usual_lanes(experiment: Configuration, lanes: int) -> frozenset[int]:
+    """Return the numbers of clients that train side by side if all who are asked take part, as in almost every round."""
+    number, pace, sizes = experiment.data.num_clients, experiment.pace, set[int]()
     selection = experiment.algorithm.selection
     selected = selection.size(number) if isinstance(selection, FixedCohort) else number
-    return {number, selected, *(getattr(pace, name) for name in ("buffer_size", "group_size") if hasattr(pace, name))}
-
-
-def _lane_sizes(cohorts: Iterable[int], lanes: int) -> frozenset[int]:
-    """Return the numbers of clients that train side by side in cohorts of these sizes, which return in almost every round."""
-    sizes = set[int]()
-    for number in cohorts:
-        for share in {number // world_size(), -(-number // world_size())}:
+    of_pace = (getattr(pace, name) for name in ("buffer_size", "group_size") if hasattr(pace, name))
+    for cohort in (number, selected, *of_pace):
+        for share in (cohort // world_size(), -(-cohort // world_size())):
             sizes |= {share} if share <= lanes else {lanes, share % lanes}
     return frozenset(sizes)
 

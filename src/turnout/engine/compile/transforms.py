@@ -33,7 +33,10 @@ def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple
         level = _torch._grad_increment_nesting()
         try:
             with torch.enable_grad():
-                leaf, *rest = (_wrapped(value, level) for value in (params, *others))
+                leaf, *rest = (
+                    _torch._wrap_for_grad(value, level) if isinstance(value, torch.Tensor) else value
+                    for value in (params, *others)
+                )
                 _require_gradient(leaf)
                 value = function(leaf, *rest)
                 # create_graph, because an outer derivative does not see a backward pass without it.
@@ -46,11 +49,6 @@ def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple
             _torch._grad_decrement_nesting()
 
     return both
-
-
-def _wrapped(value: Any, level: int) -> Any:
-    """Return a tensor wrapped for this level of differentiation; other values unchanged."""
-    return _torch._wrap_for_grad(value, level) if isinstance(value, torch.Tensor) else value
 
 
 def _require_gradient(leaf: torch.Tensor) -> None:
