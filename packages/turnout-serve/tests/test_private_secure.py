@@ -12,7 +12,7 @@ from tests.tiny import report
 
 import turnout as to
 from turnout import privacy
-from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum, round_noise
+from turnout.pieces.aggregation import PrivateSum, SecureSum, private_shares, private_sum, round_noise
 from turnout.privacy.noise import server_words
 from turnout.protocol.secure.masker import Masker
 from turnout.simulation import Simulation
@@ -197,7 +197,7 @@ def test_noise_of_clients_equals_simulation_and_is_independent(world, folder, mo
     one, other = (world(run(SHARES, rounds=2), folder=folder / name).run() for name in "ab")
     assert not torch.allclose(one.host.driver.params, other.host.driver.params, atol=1e-3)
     assert torch.equal(replay(one.setting, one.folder).driver.params, one.host.driver.params)
-    drawn = private_secure.with_noise_under_masks
+    drawn = private_shares.with_noise_under_masks
     monkeypatch.setattr(
         private_sum, "with_noise_under_masks", lambda piece, values, report, _: drawn(piece, values, report, 0)
     )
