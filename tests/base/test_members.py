@@ -12,8 +12,7 @@ import pytest
 
 import turnout.pieces
 from turnout import base
-from turnout.base.compression import Compression, OfShapes
-from turnout.base.guard import ChangesDownloadType
+from turnout.base.guard import ChangesDownloadType, Compression, OfShapes
 from turnout.base.smoothed_rates import SmoothedRates
 
 for module in pkgutil.walk_packages(turnout.pieces.__path__, "turnout.pieces."):

@@ -11,9 +11,9 @@ from tests.tiny import federation, report
 from turnout import compose, fedau
 from turnout.base import MutatesRows, Stateful, Weighting
 from turnout.base import server_step as step
+from turnout.base.piece import mutated_rows
 from turnout.base.rollback import Rollback
 from turnout.base.server_step import server_step
-from turnout.base.stateful import mutated_rows
 from turnout.core.adapter import Adapter
 from turnout.distributed.updates import Sharded
 from turnout.pieces.aggregation import FedVarp

@@ -24,8 +24,10 @@ from turnout.base.personalization import Personalization as Personalization
 from turnout.base.personalization import TrainsBeside as TrainsBeside
 from turnout.base.piece import ClientPiece as ClientPiece
 from turnout.base.piece import MemoryShapes as MemoryShapes
+from turnout.base.piece import MutatesRows as MutatesRows
 from turnout.base.piece import Piece as Piece
 from turnout.base.piece import Slots as Slots
+from turnout.base.piece import Stateful as Stateful
 from turnout.base.selection import Enlargeable as Enlargeable
 from turnout.base.selection import FixedCohort as FixedCohort
 from turnout.base.selection import PoolsExamples as PoolsExamples
@@ -39,8 +41,6 @@ from turnout.base.server import Server as Server
 from turnout.base.server import ShortensSteps as ShortensSteps
 from turnout.base.server import StepsAlone as StepsAlone
 from turnout.base.smoothed_rates import SmoothedRates as SmoothedRates
-from turnout.base.stateful import MutatesRows as MutatesRows
-from turnout.base.stateful import Stateful as Stateful
 from turnout.base.weighting import InformsClients as InformsClients
 from turnout.base.weighting import KnownInAdvance as KnownInAdvance
 from turnout.base.weighting import Normalizer as Normalizer

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 
 from turnout.base.controls import Controls
-from turnout.base.stateful import Stateful
+from turnout.base.piece import Stateful
 from turnout.base.weighting import Weights
 from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, State, WithState

@@ -13,12 +13,10 @@ from turnout.base.aggregation import Aggregation
 from turnout.base.composition import check_composition
 from turnout.base.guard import ChangesDownloadType, Guard
 from turnout.base.local import Correction, KeepingCorrection, Local, Measurement
-from turnout.base.per_client import check_lengths, refuse_new_clients
 from turnout.base.personalization import CorrectsColumns, Personalization
-from turnout.base.piece import Slots
+from turnout.base.piece import Slots, Stateful, check_lengths, refuse_new_clients
 from turnout.base.selection import Selection, check_selection
 from turnout.base.server import ScalesByReports, Server
-from turnout.base.stateful import Stateful
 from turnout.base.weighting import InformsClients, Weighting, has_factors
 from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError

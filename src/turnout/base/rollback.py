@@ -9,7 +9,7 @@ import torch
 
 from turnout.base import Stateful
 from turnout.base.algorithm import Algorithm
-from turnout.base.stateful import mutated_rows
+from turnout.base.piece import mutated_rows
 from turnout.core.device import to_device
 from turnout.core.types import Report, ServerState
 

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from turnout.base.local import Measurement
-from turnout.base.per_client import check_lengths
-from turnout.base.piece import Piece
-from turnout.base.stateful import Stateful
+from turnout.base.piece import Piece, Stateful, check_lengths
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.registry import Family

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from turnout.base.stateful import Stateful
+from turnout.base.piece import Stateful
 from turnout.base.weighting import Weights
 from turnout.core.registry import Family
 from turnout.core.schedule import Schedule

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.base.per_client import Shares
-from turnout.base.stateful import Stateful
+from turnout.base.piece import Shares, Stateful
 from turnout.core.ranges import Share
 from turnout.core.types import Federation, State
 

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from turnout.base.piece import check_tensor
-from turnout.base.stateful import Stateful
+from turnout.base.piece import Stateful, check_tensor
 from turnout.core.device import to_device
 from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, State, WithState

@@ -13,7 +13,7 @@ import torch
 from turnout.base import CountsSteps, LossTerm, PoolsExamples
 from turnout.base.algorithm import Algorithm
 from turnout.base.client_step import client_step
-from turnout.base.stateful import mutated_rows
+from turnout.base.piece import mutated_rows
 from turnout.core.checks import ConfigurationError
 from turnout.core.kept import Kept
 from turnout.core.lanes import Lanes

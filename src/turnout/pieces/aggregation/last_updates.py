@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from turnout.base import Aggregation, Slots, Weights, WithState
-from turnout.base.per_client import Shares
+from turnout.base.piece import Shares
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.ranges import Probability

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 
 from turnout.base import ScalesByReports, Slots, Weighting
-from turnout.base.compression import Compression
+from turnout.base.guard import Compression
 from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.weighted_sum import WeightedSum

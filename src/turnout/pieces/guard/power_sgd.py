@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 
 from turnout.base import MemoryShapes
-from turnout.base.compression import Compression, OfShapes
+from turnout.base.guard import Compression, OfShapes
 from turnout.core.random import fold, normal
 from turnout.core.ranges import Count
 from turnout.core.types import State

@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-from turnout.base.compression import Compression
-from turnout.base.guard import ChangesDownloadType
+from turnout.base.guard import ChangesDownloadType, Compression
 from turnout.core.random import fold, uniform
 from turnout.core.ranges import Count
 from turnout.core.types import State, Task

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.base.compression import Compression
+from turnout.base.guard import Compression
 from turnout.core.checks import ConfigurationError
 from turnout.core.random import fold
 from turnout.core.ranges import Share

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from turnout.base import RecordingSelection
-from turnout.base.per_client import Shares, check_lengths
+from turnout.base.piece import Shares, check_lengths
 from turnout.core.candidates import Candidates
 from turnout.core.checks import count
 from turnout.core.device import to_device

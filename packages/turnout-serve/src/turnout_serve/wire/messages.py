@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.base.algorithm import Algorithm
-from turnout.base.compression import Compression, code_bytes, nth, row_keys, shaped
+from turnout.base.guard import Compression, code_bytes, nth, row_keys, shaped
 from turnout.core.types import Report, State, Task
 from turnout.engine.objective import Objective
 from turnout.protocol.counts import CountLimits
