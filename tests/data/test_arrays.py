@@ -9,8 +9,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.arrays import from_arrays, from_dataset
-from turnout.data.client_ids import number_clients
 from turnout.data.partition import Iid
+from turnout.data.values import number_clients
 
 ids = st.lists(st.integers(-50, 50), min_size=1, max_size=30)
 

@@ -13,7 +13,7 @@ import pytest
 
 import turnout as to
 from turnout.core.checks import DataError
-from turnout.data.client_ids import number_clients
+from turnout.data.values import number_clients
 
 COMPOSED, DECOMPOSED = "Jos\u00e9", "Jose\u0301"
 

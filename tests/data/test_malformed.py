@@ -15,13 +15,13 @@ from pyarrow import csv, feather, parquet
 
 from turnout.core.checks import ConfigurationError, DataError, TurnoutError
 from turnout.data import from_arrays, from_pfl, from_table, from_tokens
-from turnout.data.client_ids import number_clients
 from turnout.data.named.cifar import CIFAR10, cifar10
 from turnout.data.named.idx import MNIST, mnist, read_idx
 from turnout.data.named.leaf import leaf_characters, leaf_images
 from turnout.data.named.sent140 import leaf_tweets
 from turnout.data.named.words import read_vectors
 from turnout.data.reading import read_table_file
+from turnout.data.values import number_clients
 
 TABLE = pa.table({"a": [1.5, 2.0, 3.0], "b": ["x", "y", "x"], "who": [3, 4, 3], "y": [0, 1, 1]})
 ODD = [None, True, -1, 1.5, 10**400, 1e400, "x", "", "\ud800", [], [1], [[[1]]], {}, {"x": 1}]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.arrays import from_arrays
-from turnout.data.source import Source
-from turnout.data.standardize import standardized
+from turnout.data.source import Source, standardized
 from turnout.data.transforms import Normalize
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from turnout import AdamW, ConfigurationError, Experiment, fedavg, models
-from turnout.models.quantized import QuantizedLinear, quantize
+from turnout.models.layers import QuantizedLinear, quantize
 from turnout.simulation import Simulation
 
 from ..tiny import classification

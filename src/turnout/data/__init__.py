@@ -58,8 +58,8 @@ from turnout.data.source import Source as Source
 from turnout.data.source import describe as describe
 from turnout.data.source import inventory as inventory
 from turnout.data.source import load as load
+from turnout.data.source import standardized as standardized
 from turnout.data.split import split_source as split_source
-from turnout.data.standardize import standardized as standardized
 from turnout.data.store import store as store
 from turnout.data.store import stored as stored
 from turnout.data.table import from_table as from_table

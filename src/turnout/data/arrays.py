@@ -9,10 +9,9 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.core.other_names import explains_arguments
-from turnout.data.as_tensor import as_tensor
-from turnout.data.client_ids import number_clients
 from turnout.data.pixels import unit_pixels
 from turnout.data.source import Source
+from turnout.data.values import as_tensor, number_clients
 from turnout.data.weights import as_weights
 
 

@@ -13,8 +13,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, known_name, positive
 from turnout.data.cells import check_values, different_types, numbers, rounds_differences, texts
-from turnout.data.client_ids import different_names
 from turnout.data.preparation import Preparation, PreparedColumn
+from turnout.data.values import different_names
 
 Categories = Sequence[str] | Mapping[str, Sequence[str]]
 """Names of columns of categories, or their values by name of the column."""

@@ -9,20 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from turnout.core.checks import DataError, count
 from turnout.core.earlier_names import takes_earlier_names
-from turnout.core.extras import imported
 from turnout.core.other_names import explains_arguments
 from turnout.data.arrays import from_arrays
-from turnout.data.client_ids import different_names
 from turnout.data.names import note_classes
-from turnout.data.pixels import byte_pixels, mode_of
+from turnout.data.pixels import byte_pixels, mode_of, pillow
 from turnout.data.source import Source
+from turnout.data.values import different_names
 
 LOG = logging.getLogger("turnout.data")
 
@@ -80,7 +79,7 @@ class ImageFolder:
         count("size", size)
         count("threads", threads)
         self._size, self._mode, self._threads, root = size, mode_of(colors), threads, Path(folder)
-        imported("PIL.Image", "reading images", "pillow", "Pillow")
+        pillow()
         files: dict[str, list[Path]] = {}
         for path in _images(root, "*/*/*"):
             files.setdefault(path.parts[-3], []).append(path)
@@ -185,7 +184,7 @@ def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str | None 
         DataError: if it cannot be decoded, or its mode has no conversion.
     """
     name = name or str(file)
-    image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
+    image = pillow()
     try:
         with image.open(file) as opened:
             return byte_pixels(opened, mode, size, name)

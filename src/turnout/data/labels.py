@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from turnout.core.checks import LARGEST_COUNT, DataError, known_name, shown
 from turnout.data.cells import different_types, rounds_differences, texts
-from turnout.data.client_ids import different_names
+from turnout.data.values import different_names
 
 LOG = logging.getLogger("turnout.data")
 

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name, refuse
-from turnout.data.client_ids import different_names
 from turnout.data.images import decoded, one_ahead
 from turnout.data.labels import Task, whole_floats
 from turnout.data.pixels import mode_of
+from turnout.data.values import different_names
 
 
 class _Stretch(NamedTuple):

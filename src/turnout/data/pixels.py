@@ -59,8 +59,7 @@ def byte_pixels(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
     if deep is None:
         return _eight_bits(image, mode, size, name)
     if size is not None:
-        pillow: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
-        scaled = pillow.fromarray(deep).resize((size, size), pillow.Resampling.BILINEAR)
+        scaled = _resized(pillow().fromarray(deep), size)
         deep = np.asarray(scaled, dtype=np.float32).clip(0.0, 1.0)
     gray = np.rint(deep * 255.0).astype(np.uint8)
     return np.repeat(gray[None], 3 if mode == "RGB" else 1, axis=0)
@@ -70,8 +69,21 @@ def _upright(image: Any) -> Any:
     """Return an image turned as its EXIF orientation says, as programs show it."""
     if not hasattr(image, "getexif") or image.getexif().get(_ORIENTATION, 1) == 1:
         return image
-    operations: Any = imported("PIL.ImageOps", "reading images", "pillow", "Pillow")
-    return operations.exif_transpose(image)
+    return pillow("PIL.ImageOps").exif_transpose(image)
+
+
+def pillow(module: str = "PIL.Image") -> Any:
+    """Import a module of Pillow.
+
+    Raises:
+        ConfigurationError: if it is not installed.
+    """
+    return imported(module, "reading images", "pillow", "Pillow")
+
+
+def _resized(image: Any, size: int) -> Any:
+    """Return an image of Pillow, scaled to a square."""
+    return image.resize((size, size), pillow().Resampling.BILINEAR)
 
 
 def _eight_bits(image: Any, mode: str, size: int | None, name: str) -> np.ndarray:
@@ -86,10 +98,7 @@ def _eight_bits(image: Any, mode: str, size: int | None, name: str) -> np.ndarra
         raise DataError(
             f"{name} has mode {image.mode}, which Pillow does not convert to {mode} ({error}): convert it to RGB first"
         ) from error
-    if size is not None:
-        pillow: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
-        converted = converted.resize((size, size), pillow.Resampling.BILINEAR)
-    pixels = np.asarray(converted)
+    pixels = np.asarray(converted if size is None else _resized(converted, size))
     return pixels[None].copy() if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy()
 
 

@@ -1,14 +1,16 @@
-"""Define sources, examples that can be split over clients, and load those with a name."""
+"""Define sources, examples that can be split over clients; load those with a name, and standardize inputs."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turnout.core.checks import ConfigurationError, known_name, nearest
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, known_name, nearest, positive
 from turnout.core.registry import Family
 from turnout.data.directory import ELSEWHERE, PLACES
 from turnout.data.examples import Examples
@@ -96,3 +98,42 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
         path = folders[0] if folders and None not in folders else None
         entries.append(Entry(name, path, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))
     return entries
+
+
+def standardized(source: Source, epsilon: float = 0.001) -> Source:
+    """Standardize every entry of the inputs (every pixel) over all examples, including the official test.
+
+    With mean and standard deviation of entry j over all examples::
+
+        x_j <- (x_j - mean_j) / (std_j + epsilon)
+
+    A constant entry becomes 0. `Source.transforms` are removed, because they expect the original scale.
+
+    Args:
+        source: the data, with floating-point inputs.
+        epsilon: added to each standard deviation, in units of the inputs, > 0.
+
+    Raises:
+        ConfigurationError: if epsilon <= 0.
+        DataError: if inputs are integers.
+    """
+    positive("epsilon", epsilon)
+    if not source.x.is_floating_point():
+        raise DataError(
+            f"{source.name}: inputs of type {source.x.dtype} cannot be standardized: make them floats first"
+        )
+    parts = [source.x] if source.test_x is None else [source.x, source.test_x]
+    n = sum(map(len, parts))
+    # Double precision, because the mean of a pixel that is black in almost all images is tiny.
+    mean = (_sum(parts) / n).to(source.x.dtype)
+    centered = [part - mean for part in parts]
+    variance = _sum([part.square() for part in centered]) / n
+    scale = (variance.sqrt() + epsilon).to(source.x.dtype)
+    x, *test = [part.div_(scale) for part in centered]
+    recipe = {**source.recipe, "standardize": True}
+    return replace(source, x=x, test_x=test[0] if test else None, transforms=(), prepare=None, recipe=recipe)
+
+
+def _sum(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum over all examples of all parts, float64."""
+    return torch.stack([part.sum(dim=0, dtype=torch.float64) for part in parts]).sum(dim=0)

@@ -15,7 +15,6 @@ import torch
 from turnout.core.checks import ConfigurationError, known_name, refuse
 from turnout.core.other_names import explains_arguments
 from turnout.data.cells import MISSING, Missing, numbers, read_table, without_missing
-from turnout.data.client_ids import number_clients
 from turnout.data.columns import Categories, Columns, input_columns, specified_columns
 from turnout.data.csv_tables import Codes
 from turnout.data.directory import declare
@@ -23,6 +22,7 @@ from turnout.data.labels import Task, declared_classes, labels_of, named
 from turnout.data.names import Names, note, note_classes
 from turnout.data.source import SOURCES, Source
 from turnout.data.transformer import Transform, Transformed, is_transform
+from turnout.data.values import number_clients
 
 declare("table", elsewhere="a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN")
 
@@ -143,16 +143,13 @@ def from_table(
     if names is not None and num_classes not in (None, len(names)):
         needed = f"{len(names)}, as column {label!r} has the classes {', '.join(names)}"
         raise refuse("num_classes", given=num_classes, needed=needed, instead="Write classes=(...) if there are others")
-    described = {"label": label, "classes": None if names is None else tuple(names)}
+    everyone, described = np.arange(len(parts[0])), {"label": label, "classes": None if names is None else tuple(names)}
     if transform is None:
         specified = specified_columns(columns, categories, mean or {}, std or {})
-        prepare: Columns | Transformed = Columns.of(parts, specified, **described, scale=scale, fills=missing == "fill")
-    else:
-        prepare = Transformed.of(parts, columns, targets, transform, **described)
-    everyone = np.arange(len(parts[0]))
-    if isinstance(prepare, Columns):
+        prepare = Columns.of(parts, specified, **described, scale=scale, fills=missing == "fill")
         note(Names(f"column {label!r}", prepare.fitted(everyone).names))
     else:
+        prepare = Transformed.of(parts, columns, targets, transform, **described)
         note_classes(f"column {label!r}", names)
     values = {"x": prepare(everyone), "y": torch.from_numpy(targets)} | _weights(parts, weight)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")

@@ -10,10 +10,10 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.data.arrays import from_arrays, stack_targets
-from turnout.data.as_tensor import as_array
 from turnout.data.huggingface import check_split, number_of_classes, of_test
 from turnout.data.source import Source
 from turnout.data.targets import IGNORED
+from turnout.data.values import as_array
 
 
 def from_tokens(

@@ -10,12 +10,12 @@ from turnout.core.registry import lookup as _lookup
 from turnout.models.cnn import Cnn as Cnn
 from turnout.models.cnn import GroupNormCnn as GroupNormCnn
 from turnout.models.huggingface import HuggingFace as HuggingFace
+from turnout.models.layers import group_norm as group_norm
 from turnout.models.linear import Logistic as Logistic
 from turnout.models.linear import SplitLogistic as SplitLogistic
 from turnout.models.lstm import CharLstm as CharLstm
 from turnout.models.lstm import TextLstm as TextLstm
 from turnout.models.mlp import Mlp as Mlp
-from turnout.models.normalization import group_norm as group_norm
 from turnout.models.spec import ModelSpec as ModelSpec
 from turnout.models.transformer import Transformer as Transformer
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from turnout.core.checks import refuse
 from turnout.core.ranges import Count
-from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
+from turnout.models.spec import DropoutRate, ModelSpec, dropout_rate, images, sizes
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,12 @@ class Cnn(ModelSpec, name="cnn"):
     """
 
     hidden: tuple[int, ...] = (128,)
-    dropout: float = 0.0
+    dropout: DropoutRate = 0.0
     channels: int | tuple[int, ...] = 32
 
     def __post_init__(self) -> None:
         sizes("hidden", self.hidden, least=0, instead="Write hidden=(128,), or () for no hidden layer")
         sizes("channels", self.widths, instead="Write channels=32, or one number per convolution: (32, 64)")
-        dropout_rate("dropout", self.dropout)
 
     @classmethod
     def svhn(cls) -> Cnn:
@@ -137,7 +136,7 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
     channels: tuple[int, ...] = (32, 64)
     dropout: tuple[float, ...] = (0.3, 0.5)
     hidden: Count = 128
-    hidden_dropout: float = 0.5
+    hidden_dropout: DropoutRate = 0.5
 
     def __post_init__(self) -> None:
         sizes("channels", self.channels, instead="Write the channels of each block: (32, 64)")
@@ -145,7 +144,7 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
             raise refuse("channels and hidden", given=(self.channels, self.hidden), needed="multiples of 4")
         if not isinstance(self.dropout, tuple) or len(self.dropout) != len(self.channels):
             raise refuse("dropout", given=self.dropout, needed=f"a tuple of {len(self.channels)}, one for each block")
-        for rate in (*self.dropout, self.hidden_dropout):
+        for rate in self.dropout:
             dropout_rate("dropout", rate)
 
     @classmethod

@@ -16,9 +16,9 @@ from torch import nn
 from turnout.core.checks import ConfigurationError, DataError, count, known_name, refuse
 from turnout.core.ranges import Positive
 from turnout.data.federated import FederatedData
+from turnout.models.layers import quantize
 from turnout.models.pretrained import config_of, files_of, first_line, has_weights, needed, plain, short
-from turnout.models.quantized import quantize
-from turnout.models.spec import ModelSpec, dropout_rate
+from turnout.models.spec import DropoutRate, ModelSpec
 from turnout.models.transformer import Transformer
 
 _AUTO_CLASSES = {"causal_lm": "AutoModelForCausalLM", "classification": "AutoModelForSequenceClassification"}
@@ -72,7 +72,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
     lora: int | None = 8
     alpha: Positive = 16.0
     targets: tuple[str, ...] = ()
-    lora_dropout: float = 0.0
+    lora_dropout: DropoutRate = 0.0
     base_dropout: bool = True
     frozen: tuple[str, ...] = ()
     dtype: str = "float32"
@@ -94,7 +94,6 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 needed="low-rank updates, with lora=None all weights are trained",
                 instead="Write lora=8",
             )
-        dropout_rate("lora_dropout", self.lora_dropout)
 
     def fits(self, data: FederatedData) -> None:
         """Refuse data whose targets are not those of the task, and tokens that the base does not know."""

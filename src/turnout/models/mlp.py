@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from turnout.models.spec import ModelSpec, dropout_rate, sizes
+from turnout.models.spec import DropoutRate, ModelSpec, sizes
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,11 @@ class Mlp(ModelSpec, name="mlp"):
     """
 
     hidden: tuple[int, ...] = (64,)
-    dropout: float = 0.0
+    dropout: DropoutRate = 0.0
     batch_norm: bool = False
 
     def __post_init__(self) -> None:
         sizes("hidden", self.hidden, instead="Write hidden=(64,), or Logistic() for a model without hidden layers")
-        dropout_rate("dropout", self.dropout)
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Flatten, the hidden layers ``hidden1``, ``hidden2``, ..., then ``output``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from torch import nn
@@ -128,3 +128,7 @@ def dropout_rate(name: str, value: float) -> None:
     probability(name, value)
     if value == 1:
         raise refuse(name, given=value, needed="a probability below 1", instead="At 1 every unit is dropped, always")
+
+
+DropoutRate = Annotated[float, dropout_rate]
+"""A probability below 1."""

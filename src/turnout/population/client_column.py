@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.core.checks import DataError, shown
-from turnout.data.client_ids import canonical
+from turnout.data.values import canonical
 from turnout.population.table import Column, cells, numbers
 
 LOG = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ import torch
 from turnout.core.checks import known_name
 from turnout.data.directory import Place, declare
 from turnout.data.reading import UNPACKING_ERRORS, most_bytes, open_unpacked, too_large
-from turnout.data.source import SOURCES, Source
-from turnout.data.standardize import standardized
+from turnout.data.source import SOURCES, Source, standardized
 from turnout.data.transforms import Normalize
 
 

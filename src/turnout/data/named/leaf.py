@@ -13,11 +13,11 @@ import torch
 
 from turnout.core.checks import DataError, refuse, shown
 from turnout.data.arrays import from_arrays
-from turnout.data.client_ids import canonical
 from turnout.data.directory import Place, declare
 from turnout.data.named.shakespeare import ALPHABET, character_indices
 from turnout.data.reading import read_json
 from turnout.data.source import SOURCES, Source
+from turnout.data.values import canonical
 
 Folder = str | os.PathLike[str]
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, count
-from turnout.data.client_ids import number_clients
 from turnout.data.directory import Place, declare
 from turnout.data.named.digits import DIGITS, digits
 from turnout.data.named.idx import MNIST, mnist, read_idx
 from turnout.data.source import SOURCES, Source
+from turnout.data.values import number_clients
 
 QMNIST = Place(
     "qmnist",
