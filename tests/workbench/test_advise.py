@@ -198,7 +198,7 @@ def test_own_data_are_a_cell_whose_validation_examples_and_step_size_are_those_o
     cell = own_cell(settings)
     assert not {"algorithm", "availability", "seed"} & cell.settings.keys()
     assert VERSION.axes("fedavg", cell)["local.lr"] == (0.005, 0.01, 0.02)
-    assert VERSION.options("fedprox", cell) == {"cohort_size": None}
+    assert VERSION.options("fedprox") == {"cohort_size": None}
     assert cell.settings["data"]["validation_fraction"] == 0.2
     held = [{"validation_fraction": 0.1}, {"validation_clients": 2}, {}]
     whole = {name: value for name, value in SETTINGS["data"].items() if name != "validation_fraction"}

@@ -105,8 +105,8 @@ def test_searched_options_are_the_local_step_size_and_that_of_the_server():
     assert SMALL.axes("average_all", cell)["server_lr"] == (3.0, 6.0, 12.0)
     assert SMALL.axes("amplified_fedavg", cell)["gamma"] == (1.5, 3.0, 6.0)
     assert SMALL.axes("area", cell) == {"local.lr": (0.1, 0.2, 0.4)}
-    assert SMALL.options("fedprox", cell) == {"cohort_size": None}
-    assert SMALL.options("average_all", cell) == {}
+    assert SMALL.options("fedprox") == {"cohort_size": None}
+    assert SMALL.options("average_all") == {}
 
 
 def test_figures_of_a_run_are_those_of_its_tables():

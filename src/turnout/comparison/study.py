@@ -163,19 +163,15 @@ class Study:
         """
         import optuna
 
-        scratch = optuna.create_study(direction=self._study.direction, sampler=self._sampler_of(number))
+        kind = optuna.samplers.RandomSampler if self.sampler == "random" else optuna.samplers.TPESampler
+        # Each trial has a sampler of its own, so that a study that is killed loses no state of it.
+        sampler = kind(seed=int(np.random.SeedSequence([self.sampler_seed, number]).generate_state(1)[0]))
+        scratch = optuna.create_study(direction=self._study.direction, sampler=sampler)
         scratch.add_trials(self._study.get_trials(deepcopy=False))
         drawn = scratch.ask({axis: _distribution(among) for axis, among in self.space.items()})
         return optuna.trial.create_trial(
             state=optuna.trial.TrialState.RUNNING, params=drawn.params, distributions=drawn.distributions
         )
-
-    def _sampler_of(self, number: int) -> optuna.samplers.BaseSampler:
-        """Return a new sampler for one trial, so that a study that is killed loses no state of it."""
-        import optuna
-
-        kind = optuna.samplers.RandomSampler if self.sampler == "random" else optuna.samplers.TPESampler
-        return kind(seed=int(np.random.SeedSequence([self.sampler_seed, number]).generate_state(1)[0]))
 
     def _point(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Convert the parameters of an Optuna trial to values of the axes."""

@@ -147,7 +147,8 @@ def _horizontal(runs: Sequence[RunRecord], against: str, rounds: np.ndarray, ave
     """Return the positions of rounds on the horizontal axis: themselves, or an average over runs of what they cost."""
     if against == "rounds":
         return rounds
-    return AGAINST[against][1] * average([_cost_at(record, against, rounds) for record in runs], axis=0)
+    spent = [(run.history.column("round")[0], cost) for run in runs if (cost := run.history.spent(against)) is not None]
+    return AGAINST[against][1] * average([np.interp(rounds, *each) for each in spent], axis=0)
 
 
 def window_of(records: Sequence[RunRecord]) -> int:
@@ -195,13 +196,6 @@ def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray,
 def _has_cost(record: RunRecord, against: str) -> bool:
     """Return whether a run recorded the quantity of the horizontal axis."""
     return against == "rounds" or record.history.spent(against) is not None
-
-
-def _cost_at(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
-    """Return the cumulative cost of a run at the end of each of `rounds`."""
-    spent = record.history.spent(cost)
-    assert spent is not None
-    return np.interp(rounds, record.history.column("round")[0], spent)
 
 
 def _zoom_in(axes: Axes) -> None:

@@ -71,7 +71,7 @@ def cells(
     significantly better than the first one (`turnout.reporting.leader`).
     """
     if keys is RESULTS:
-        metrics = _metrics(rows)
+        metrics = [key for key in _keys(rows) if is_metric(key)]
         first = [key for key in metrics if key.endswith("perplexity")]
         keys = [*first, *keys, *(key for key in metrics if key not in first)]
     keys = [shown_key for key in keys if _is_shown(key, rows) for shown_key in (key, *_gaps(key, rows))]
@@ -87,12 +87,12 @@ def cells(
 
 def by_labels(rows: Sequence[Row]) -> list[str]:
     """Return the keys of the accuracies of groups of labels."""
-    return list(dict.fromkeys(key for row in rows for key in row.figures if "accuracy_of_" in key and GAP not in key))
+    return [key for key in _keys(rows) if "accuracy_of_" in key and GAP not in key]
 
 
 def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
     """Return the keys of differences in a figure."""
-    return list(dict.fromkeys(name for row in rows for name in row.figures if name.startswith(f"{GAP}{key}_to_")))
+    return [name for name in _keys(rows) if name.startswith(f"{GAP}{key}_to_")]
 
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[Cell]]]]:
@@ -139,9 +139,9 @@ def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict
     return {name: record.history.final(name, window) for name in names if record.history.has_values(name)}
 
 
-def _metrics(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of further metrics, in the order of first appearance."""
-    return [key for key in dict.fromkeys(key for row in rows for key in row.figures) if is_metric(key)]
+def _keys(rows: Sequence[Row]) -> list[str]:
+    """Return the keys of all figures, in the order of first appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row.figures))
 
 
 def _is_shown(key: str, rows: Sequence[Row]) -> bool:

@@ -118,7 +118,7 @@ class Version:
             known_name(f"cell of the {tier} tier", name, sorted(cells))
         return [cells[name] for name in names or cells]
 
-    def options(self, rule: str, cell: Cell) -> dict[str, Any]:
+    def options(self, rule: str) -> dict[str, Any]:
         """Return the options of a rule that are not searched: every available client takes part, unless the rule selects."""
         recipe, declared = member(ALGORITHMS, rule), dict(self.rules.get(rule, {}))
         if (size := options_of(recipe).get("cohort_size")) is not None and size.default is not None:

@@ -14,7 +14,7 @@ from turnout.workbench.advise.advice import Participation
 from turnout.workbench.benchmark.cells import Version
 from turnout.workbench.benchmark.pictures import absence_figure, ranks_figure
 from turnout.workbench.benchmark.runs import ACCURACIES, FIGURES
-from turnout.workbench.benchmark.standings import RANKED, Lead, Standing, Table, leads
+from turnout.workbench.benchmark.standings import RANKED, Standing, Table, leads
 
 PARTICIPATION = {
     "num_clients": "clients", "rate": "mean rate", "spread": "spread of rates", "burst": "rounds of a visit",
@@ -35,7 +35,10 @@ def write(tables: Sequence[Table], version: Version, path: Path) -> Path:
         title=f"Participation benchmark {version.name}",
         lead=_lead(tables, version),
         participation_titles=list(PARTICIPATION.values()),
-        titles=_titles(),
+        titles=[
+            *(title for figure in RANKED for title in (_title(figure), "difference (points)", "adjusted p", "rank")),
+            *(_title(name) for name in FIGURES if name not in RANKED),
+        ],
         lines=_lines(tables),
         baselines=version.baselines,
         ranks=[(FIGURES[each.figure], *_ranks(each, version)) for each in tables],
@@ -66,21 +69,22 @@ def _ranks(table: Table, version: Version) -> tuple[list[str], list[tuple[str, s
     cells = [table.cells, *([cell for cell in table.cells if cell.rates == kind] for kind in groups.values())]
     found = [leads(table, version.reference, group) for group in cells]
     rules = [*table.ranks, *sorted({rule for each in found for rule in each} - table.ranks.keys())]
+    shown = [
+        {rule: (f"{lead.gap.points} ({lead.ahead} of {lead.cells})", lead.gap.is_better) for rule, lead in each.items()}
+        for each in found
+    ]
     return ["all cells", *groups], [
-        (rule, f"{table.ranks[rule]:.2f}" if rule in table.ranks else "–", [_lead_of(each.get(rule)) for each in found])
+        (
+            rule,
+            f"{table.ranks[rule]:.2f}" if rule in table.ranks else "–",
+            [each.get(rule, ("–", False)) for each in shown],
+        )
         for rule in rules
     ]
 
 
 def _related(rates: str) -> str:
     return "unrelated to data and speed" if rates == "unrelated" else f"related to {rates}"
-
-
-def _lead_of(lead: Lead | None) -> tuple[str, bool]:
-    """Return a lead with its confidence interval, the cells in which the rule is ahead, and whether it is better."""
-    if lead is None:
-        return "–", False
-    return f"{lead.gap.points} ({lead.ahead} of {lead.cells})", lead.gap.is_better
 
 
 def _participation(table: Table) -> list[tuple[str, list[str]]]:
@@ -93,12 +97,6 @@ def _participation(table: Table) -> list[tuple[str, list[str]]]:
             values = [f"{value:.3g}" for name, value in asdict(seen).items() if name in PARTICIPATION]
         lines.append((cell.name, values))
     return lines
-
-
-def _titles() -> list[str]:
-    """Return the titles of the columns of figures."""
-    ranked = [title for figure in RANKED for title in (_title(figure), "difference (points)", "adjusted p", "rank")]
-    return [*ranked, *(_title(name) for name in FIGURES if name not in RANKED)]
 
 
 def _title(figure: str) -> str:

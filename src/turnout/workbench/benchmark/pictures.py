@@ -76,15 +76,9 @@ def absence_figure(table: Table) -> Figure:
             )
             continue
         axes.plot([absent, overall], [place, place], color=GRAY, linewidth=1.2, zorder=1)
-        axes.plot(overall, place, "o", color=PALETTE[0], markersize=5, label="" if place else "all clients")
-        axes.plot(
-            absent,
-            place,
-            "o",
-            color=PALETTE[1],
-            markersize=5,
-            label="" if place else "clients absent in more than 80 %",
-        )
+        labels = ("all clients", "clients absent in more than 80 %")
+        for value, color, label in zip(points[rule], PALETTE, labels, strict=False):
+            axes.plot(value, place, "o", color=color, markersize=5, label="" if place else label)
     axes.set_xlim(left=least)
     axes.set_yticks(range(len(rules)), rules, color=INK)
     axes.invert_yaxis()

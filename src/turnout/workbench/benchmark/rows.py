@@ -184,7 +184,7 @@ def _computed(rule: str, version: Version, cell: Cell, before: Mapping[str, Any]
 def _options_in(rule: str, version: Version, cell: Cell) -> dict[str, Any]:
     """Tune a rule in a cell, and return its options without a run; or the reason why the rule is not defined there."""
     try:
-        first = cell.experiment(rule, version.options(rule, cell), version.seeds[0], rounds=4)
+        first = cell.experiment(rule, version.options(rule), version.seeds[0], rounds=4)
         if first.model != cell.model:
             return {"hash": cell.hash, "undefined": f"it needs {first.model}, and the cell has {cell.model}"}
         first.run()

@@ -31,7 +31,7 @@ def tuned(make: Make, rule: str, cell: Cell, version: Version, evaluations: int 
         version: the declarations.
         evaluations: number of evaluations of a trial, whose last quarter counts.
     """
-    fixed = version.options(rule, cell)
+    fixed = version.options(rule)
     search = Search(
         version.axes(rule, cell), cell.settings["rounds"], version.tuning_seeds, version.tuning_budget[cell.tier],
         lambda trials: [_outcome(make, {**fixed, **trial.values}, trial, evaluations) for trial in trials],

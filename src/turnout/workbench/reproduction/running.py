@@ -24,7 +24,7 @@ from turnout.cli.groups import layer
 from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
 from turnout.cli.variants import seeds_of
 from turnout.comparison.run import Run
-from turnout.core.checks import ConfigurationError, counted
+from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.data.source import inventory
 from turnout.record.contents import Environment
 from turnout.record.environment import environment
@@ -54,16 +54,6 @@ _WITH_VALUE = (
 )
 _ALONE = ("--quiet", "-q", "--report", "--no-report")
 """Options that do not affect results."""
-
-
-def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple[Reproduction, list[str]]:
-    """Return the reproduction with only the given algorithms, and their names; None is all algorithms."""
-    if algorithms is None:
-        return reproduction, []
-    names = listed(algorithms)
-    if not names:
-        raise ConfigurationError(f"algorithms: got {algorithms!r}, needed names: {','.join(reproduction.algorithms)}")
-    return reproduction.narrowed(names), names
 
 
 def name_among(names: Sequence[str]) -> str:
@@ -150,7 +140,11 @@ def command(arguments: Sequence[str]) -> str:
 
 def run_panels(declared: Reproduction, options: ReproduceOptions, overrides: Sequence[str]) -> None:
     """Run the panels of a reproduction as the options say, and report the outcome."""
-    reproduction, chosen = with_algorithms(declared, options.algorithms)
+    chosen = listed(options.algorithms or "")
+    if options.algorithms is not None and not chosen:
+        needed = f"names: {','.join(declared.algorithms)}"
+        raise refuse("algorithms", given=options.algorithms, needed=needed)
+    reproduction = declared.narrowed(chosen) if chosen else declared
     target = options.folder or Path("runs") / reproduction.name.replace("/", "-")
     flags = layer(seeds=options.seeds, rounds=options.rounds, device=options.device_of_runs())
     over = [flags, *map(layers.override, overrides)]
@@ -165,22 +159,16 @@ def run_panels(declared: Reproduction, options: ReproduceOptions, overrides: Seq
         say(f"{counted(len(plans), 'panel')}, {counted(len(runs), 'run')}")
 
     def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
-        outcome = outcome_of(reproduction, plans, done, (*changes, *failures))
+        records = {
+            plan.panel.name: [record for run, record in done.items() if run.group == plan.group] for plan in plans
+        }
+        as_run = {plan.panel.name: plan.panel for plan in plans}
+        outcome = Outcome(
+            replace(reproduction, panels={**reproduction.panels, **as_run}), records, (*changes, *failures)
+        )
         report_outcome(outcome, list(done), target, options.report)
 
     perform(options, runs, target, resources, conclude)
-
-
-def outcome_of(
-    reproduction: Reproduction,
-    plans: Sequence[panels.PanelPlan],
-    done: Mapping[Run, RunRecord],
-    changes: tuple[str, ...],
-) -> Outcome:
-    """Return the finished runs by panel."""
-    as_run = {plan.panel.name: plan.panel for plan in plans}
-    records = {plan.panel.name: [record for run, record in done.items() if run.group == plan.group] for plan in plans}
-    return Outcome(replace(reproduction, panels={**reproduction.panels, **as_run}), records, changes)
 
 
 def report_outcome(outcome: Outcome, runs: Sequence[Run], folder: Path, report: bool) -> None:
