@@ -5,7 +5,7 @@ import pytest
 import turnout as to
 from turnout import CheckpointError, ConfigurationError
 from turnout.pieces.aggregation import PrivateSum
-from turnout_serve.client.agreement import check_algorithm
+from turnout_serve.client.state_folder import StateFolder
 
 PRIVATE = to.fedau(also=(PrivateSum(norm=0.5, noise_multiplier=2.0),))
 
@@ -19,17 +19,19 @@ PRIVATE = to.fedau(also=(PrivateSum(norm=0.5, noise_multiplier=2.0),))
 )
 def test_server_cannot_remove_privacy_from_a_run_that_a_client_has_joined(later, difference, tmp_path):
     """The attack: the server announces the same run again, with less noise or none, to a client that restarts."""
-    check_algorithm(tmp_path, PRIVATE)
-    check_algorithm(tmp_path, PRIVATE)
+    state = StateFolder(tmp_path)
+    state.check_algorithm(PRIVATE)
+    state.check_algorithm(PRIVATE)
     with pytest.raises(ConfigurationError, match="another algorithm than when this client joined") as refused:
-        check_algorithm(tmp_path, later)
+        state.check_algorithm(later)
     assert difference in str(refused.value)
     (tmp_path / "algorithm.json").unlink()  # the owner of the data accepts it
-    check_algorithm(tmp_path, later)
+    state.check_algorithm(later)
 
 
 def test_damaged_file_is_named(tmp_path):
-    check_algorithm(tmp_path, PRIVATE)
+    state = StateFolder(tmp_path)
+    state.check_algorithm(PRIVATE)
     (tmp_path / "algorithm.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"algorithm\.json"):
-        check_algorithm(tmp_path, PRIVATE)
+        state.check_algorithm(PRIVATE)

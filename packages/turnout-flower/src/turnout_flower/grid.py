@@ -16,7 +16,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 
 from turnout.core.display import printable
-from turnout.core.types import State
 from turnout.protocol.published import Published
 from turnout_flower.arrays import Arrays
 from turnout_flower.loop import ORDER, SHARED, client_part
@@ -153,15 +152,12 @@ class GridServer(EntryHandler):
                 continue
             model = run.server.models[max(task.version, 0)]
             if task.version not in broadcast:
-                broadcast[task.version] = self._records(model, run.server.shared())
+                shared = dict(run.server.shared())
+                records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(model))}
+                broadcast[task.version] = records | ({SHARED: ArrayRecord(shared)} if shared else {})
             sent = self._sent[task.task] = _Sent(client, self._nodes[client], task, model)
             for kind in self._rule.kinds(task.phase):
                 yield sent, kind, self._message(sent, kind, broadcast[task.version])
-
-    def _records(self, model: torch.Tensor, shared: State) -> dict[str, Any]:
-        """Return the records that are common to all tasks of a version, of its model ``[P_u]``."""
-        records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(model))}
-        return records | ({SHARED: ArrayRecord(dict(shared))} if shared else {})
 
     def _message(self, sent: _Sent, kind: str, records: Mapping[str, Any]) -> Message:
         """Return the message of a task, of this type."""
@@ -186,17 +182,13 @@ class GridServer(EntryHandler):
             del self._messages[name]
             if reply.has_error():
                 self._lose(sent, reply.error.reason)
-            else:
-                self._add_reply(sent, kind, reply)
-
-    def _add_reply(self, sent: _Sent, kind: str, reply: Message) -> None:
-        """Add a reply to a task, and take its report when all replies have arrived."""
-        try:
-            sent.replies[kind] = reply.content
-            if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
-                self._take(sent)
-        except ValueError as error:  # a `WireError`, or a message without content
-            self._lose(sent, str(error))
+                continue
+            try:
+                sent.replies[kind] = reply.content
+                if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
+                    self._take(sent)
+            except ValueError as error:  # a `WireError`, or a message without content
+                self._lose(sent, str(error))
 
     def _take(self, sent: _Sent) -> None:
         """Queue a report for the journal; raise `WireError` if it is unusable."""

@@ -111,7 +111,12 @@ def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
     for piece in algorithm.weighting:
         if isinstance(piece, InformsClients):
             yield piece, "sets the amount of work of each client, which a ClientApp decides itself"
-    yield from _reasons_of_measurements(algorithm)
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if isinstance(piece, Inexactness):
+            yield piece, "needs a gradient after training, which a ClientApp does not compute"
+        if getattr(piece, "tuning", None) is not None:
+            why = "tunes the model before evaluating it (tuning=...), and a ClientApp evaluates the received model"
+            yield piece, why
     for piece in algorithm.corrections:
         if isinstance(piece, LossTerm):
             yield piece, "adds a term to the loss of each minibatch, and a ClientApp has its own loss"
@@ -122,18 +127,6 @@ def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
         )
     if phases := algorithm.extra_phases:
         yield aggregation, f"needs further messages from clients after training ({', '.join(phases)})"
-
-
-def _reasons_of_measurements(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
-    """Yield measurements that a ClientApp cannot carry out, with the reason."""
-    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
-        if isinstance(piece, Inexactness):
-            yield piece, "needs a gradient after training, which a ClientApp does not compute"
-        if getattr(piece, "tuning", None) is not None:
-            yield (
-                piece,
-                "tunes the model before evaluating it (tuning=...), and a ClientApp evaluates the received model",
-            )
 
 
 def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:

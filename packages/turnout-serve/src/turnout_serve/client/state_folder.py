@@ -12,10 +12,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from turnout.core.checks import CheckpointError
+from turnout.base.algorithm import Algorithm
+from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.system import flush, move, sync
 from turnout.core.types import State
 from turnout.record import contents, lock
+from turnout.record.describe import describe, differences
+from turnout.record.storage import json_writer, read_json, replace_files
 from turnout_serve.client.state import ClientState, Pending
 from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire.assignment import Assignment
@@ -124,6 +127,26 @@ class StateFolder(ClientState):
             self._memory.unlink(missing_ok=True)
             sync(self.folder)
         super().forget()
+
+    def check_algorithm(self, algorithm: Algorithm) -> None:
+        """Compare the algorithm that a server announces with that at the client's first start, which the folder holds.
+
+        A server could otherwise announce a run again without its differential privacy or its secure sum, to clients that
+        restart.
+
+        Raises:
+            ConfigurationError: if it is another algorithm, with the differences.
+            CheckpointError: if the file is damaged, or the disk is full.
+        """
+        file, announced = self.folder / "algorithm.json", describe(algorithm)
+        if not file.exists():
+            with contents.writable([self.folder]):
+                replace_files({file: json_writer(announced)}, private=True)
+        elif different := list(differences(read_json(file, "delete it to accept that of the server"), announced)):
+            raise ConfigurationError(
+                f"the server announces another algorithm than when this client joined the run (then, and now): "
+                f"{'; '.join(different[:5])}. Stay away, or delete {file} to accept it"
+            )
 
     def _add_sum(self, line: bytes) -> None:
         """Append a line about a sum."""

@@ -20,7 +20,7 @@ from turnout_serve.client.exchange import send
 from turnout_serve.client.session import report_call
 from turnout_serve.client.state import Pending
 from turnout_serve.client.worker import Worker
-from turnout_serve.conform.reference import reference_report
+from turnout_serve.conform.judge import reference_report
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server

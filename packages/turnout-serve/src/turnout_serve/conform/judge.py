@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
+from turnout.core.types import State
 from turnout.protocol.survey import SURVEYS
 from turnout_serve.client.worker import Worker
 from turnout_serve.conform.faults import Exchange
-from turnout_serve.conform.reference import reference_report
 from turnout_serve.conform.scenarios import Scenario
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import decode, digest, read_manifest
@@ -111,6 +111,19 @@ _RULES = {
 def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
     """Return the first violation of each general rule; None without one."""
     return {name: next(violations(log), None) for name, violations in _RULES.items()}
+
+
+def reference_report(
+    worker: Worker, task: Assignment, model: State, memory: State, client: int = 0
+) -> tuple[bytes, State]:
+    """Return the body of the report on a task, and the memory of the client afterwards.
+
+    Raises:
+        ValueError: if the client gives up the task.
+    """
+    if (done := worker.do(client, task, model, memory)) is None:
+        raise ValueError(f"the reference client gives up task {task.task} of the phase {task.phase}")
+    return done
 
 
 def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str | None:

@@ -33,7 +33,7 @@ from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState
 from turnout_serve.client.worker import Worker
 from turnout_serve.conform.exchanges import Recorder, exchanges
-from turnout_serve.conform.reference import reference_report
+from turnout_serve.conform.judge import reference_report
 from turnout_serve.server.leases import Leases
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server

@@ -1,4 +1,4 @@
-"""Encode reports as bytes, plain or compressed, and decode and check them."""
+"""Encode reports as bytes, plain or compressed, decode and check them, and decode the messages of extra phases."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from turnout.base.guard import Compression, code_bytes, nth, row_keys, shaped
 from turnout.core.types import Report, State, Task
 from turnout.engine.objective import Objective
 from turnout.protocol.counts import CountLimits
+from turnout.protocol.secure.masked_vectors import Form, Shapes
 from turnout.protocol.secure.masks import check_public
 from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
-from turnout_serve.wire.format import Manifest, WireError, decode, encode, is_finite, length, manifest
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import NAMES, Manifest, Spec, WireError, decode, encode, is_finite, length, manifest
 
 _CODE = "code."
 _MOST_FIGURE = 1e12  # of a loss or another figure of a client
@@ -157,6 +159,35 @@ class ReportFormat:
         tensors = {name: spec.zeros(len(clients)) for name, spec in vectors.items()}
         ones, delta = np.ones(len(clients), dtype=np.int64), of_params.zeros(len(clients))
         return Report(clients, versions, ones, ones, delta, _under("extra.", tensors), _under("seen.", tensors))
+
+
+class PhaseFormat:
+    """Format of the messages of one extra phase.
+
+    Args:
+        form: types and shapes of the tensors of the message.
+
+    Attributes:
+        manifest: types and shapes of the tensors.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.manifest: Manifest = {name: Spec(NAMES[dtype], shape) for name, (dtype, shape) in form.items()}
+
+    def read(self, body: bytes) -> State:
+        """Return the tensors of a message.
+
+        Raises:
+            WireError: if there are other tensors, or public keys of low order.
+        """
+        tensors = decode(body, self.manifest)
+        check_keys(tensors.get("keys"))
+        return tensors
+
+
+def input_shapes(task: Assignment) -> Shapes:
+    """Return the shapes of the inputs of a task, on which the format of its message depends."""
+    return {name: tuple(shape) for name, (_, shape, _) in task.told.items()}
 
 
 def _under(prefix: str, tensors: State) -> State:

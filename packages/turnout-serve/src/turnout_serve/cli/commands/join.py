@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from turnout.experiment import Experiment
     from turnout_serve.client.computer import Computer
     from turnout_serve.client.join import Connection
-    from turnout_serve.client.newcomer import Newcomer
+    from turnout_serve.client.newcomer import Manners, Newcomer
     from turnout_serve.client.session import Client
     from turnout_serve.client.state import ClientState
 
@@ -90,6 +90,12 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
         name = str(run["run"]) if self.client is None else f"{run['run']}-{self.client}"
         return self.state or Path("clients") / name
 
+    def newcomer(self, state: ClientState, data: Mapping[str, Any] | None, manners: Manners | None = None) -> Newcomer:
+        """Return the client before it has a model."""
+        from turnout_serve.client.newcomer import Newcomer
+
+        return Newcomer(state, name=self.name, code=self.code, data=data, manners=manners)
+
 
 @command(JoinOptions)
 def join(options: JoinOptions) -> None:
@@ -115,10 +121,12 @@ def join(options: JoinOptions) -> None:
     options.write_log()
     options.use_threads()
     connection = options.connection(url)
-    from turnout_serve.cli.joining import clients_experiment
-    from turnout_serve.client.agreement import check_algorithm
+    from turnout_serve.cli.joining import clients_experiment, functions_of
     from turnout_serve.client.computer import Computer
+    from turnout_serve.client.newcomer import Manners
+    from turnout_serve.client.session import Client
     from turnout_serve.client.state_folder import StateFolder
+    from turnout_serve.client.worker import Worker
     from turnout_serve.wire.data_shape import DataShape
 
     run = announced_run(connection, options.patience)
@@ -128,10 +136,13 @@ def join(options: JoinOptions) -> None:
     kinds = _allowed(experiment, options.share)
     folder = options.folder(run)
     with closing(StateFolder(folder)) as state:
-        check_algorithm(folder, experiment.algorithm)
+        state.check_algorithm(experiment.algorithm)
         computer = Computer(experiment, str(run["engine"]))
+        worker = Worker(computer, row, allows=kinds, functions=functions_of(options.functions or []))
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
-        client = _client(options, state, computer, row, kinds, shape)
+        opting = experiment.population.opting
+        manners = Manners(comes_back=opting is None or opting.comes_back, stores=frozenset(options.stores or ()))
+        client = Client(options.newcomer(state, shape, manners), worker)
         say(f"taking part in run {run['run']} ({run['algorithm']}); what is remembered is in {folder}")
         outcome = _exchanged(client, connection, options, folder, computer)
     typer.echo(f"{printable(outcome)}: {client.done} reports were taken")
@@ -154,15 +165,13 @@ def announced_run(connection: Connection, patience: float | None) -> dict[str, A
 def introduced(run: dict[str, Any], connection: Connection, data: str, options: JoinOptions) -> dict[str, Any]:
     """Send the shape of the data to a server that waits for it, and return its description of the run afterwards."""
     from turnout_serve.cli.joining import shape_of
-    from turnout_serve.client.newcomer import Newcomer
     from turnout_serve.client.state_folder import StateFolder
 
     shape = shape_of(run, data)
     say(f"the server waits for the first client: it is told that there are {shape}")
     folder = options.folder(run)
     with closing(StateFolder(folder)) as state:
-        newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
-        if _exchanged(newcomer, connection, options, folder, None) == "stopped":
+        if _exchanged(options.newcomer(state, shape.settings()), connection, options, folder, None) == "stopped":
             raise KeyboardInterrupt
     while (known := announced_run(connection, options.patience))["input_shape"] is None:
         time.sleep(0.2)  # until the server is ready
@@ -179,26 +188,6 @@ def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
         seen = "; ".join(f"{figure.what} ({figure.kind})" for figure in more)
         raise ConfigurationError(f"--share: the server would also see {seen}: allow it, or stay away")
     return kinds
-
-
-def _client(
-    options: JoinOptions,
-    state: ClientState,
-    computer: Computer,
-    row: int,
-    kinds: Sequence[str],
-    shape: dict[str, Any] | None,
-) -> Client:
-    """Make the client."""
-    from turnout_serve.cli.joining import functions_of
-    from turnout_serve.client.newcomer import Manners, Newcomer
-    from turnout_serve.client.session import Client
-    from turnout_serve.client.worker import Worker
-
-    worker = Worker(computer, row, allows=kinds, functions=functions_of(options.functions or []))
-    opting = computer.experiment.population.opting
-    manners = Manners(comes_back=opting is None or opting.comes_back, stores=frozenset(options.stores or ()))
-    return Client(Newcomer(state, name=options.name, code=options.code, data=shape, manners=manners), worker)
 
 
 def _exchanged(

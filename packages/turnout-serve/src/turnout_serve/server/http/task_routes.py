@@ -22,8 +22,7 @@ from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import bodies
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import LARGE, WireError, size_limit
-from turnout_serve.wire.messages import ReportFormat
-from turnout_serve.wire.phases import PhaseFormat
+from turnout_serve.wire.messages import PhaseFormat, ReportFormat
 from turnout_serve.wire.surveys import SumsFormat
 
 log = logging.getLogger("turnout.http")

@@ -25,8 +25,7 @@ from turnout.record.trained import Trained
 from turnout_serve.server.run.deployable import within_delta
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import length
-from turnout_serve.wire.messages import ReportFormat
-from turnout_serve.wire.phases import PhaseFormat, input_shapes
+from turnout_serve.wire.messages import PhaseFormat, ReportFormat, input_shapes
 from turnout_serve.wire.surveys import SumsFormat, layout_of, question_of
 
 
