@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import torch
@@ -17,75 +15,10 @@ from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, elements_of
 from turnout.pieces.local.descent import minibatches_of
-from turnout.pieces.local.minibatches import batches_per_pass, plan
+from turnout.pieces.local.minibatches import Plan, batches_per_pass, plan
 from turnout.pieces.local.pair_steps import PairSteps
 
-GradientOf = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""Function from parameters ``[b, P]`` to the loss ``[b]`` and gradient ``[b, P]`` on one minibatch of b clients."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Minibatches of a random share of the data of B clients, drawn anew in every round; every client has at least one.
-
-    Attributes:
-        clients: the clients.
-        num_steps: number of minibatches of each client, int64 ``[B]``.
-        examples, mask, keys: the minibatches, as `minibatches_of` returns them.
-    """
-
-    clients: Clients
-    num_steps: torch.Tensor
-    examples: torch.Tensor
-    mask: torch.Tensor | None
-    keys: torch.Tensor
-
-    @classmethod
-    def of(cls, task: Task, clients: Clients, share: float, batch_size: int, purpose: str) -> Self:
-        """Draw a sample.
-
-        Args:
-            task: the task, whose seed and version determine the draw.
-            clients: the clients, whose data are sampled.
-            share: share of a client's examples, in [0, 1].
-            batch_size: number of examples in a minibatch.
-            purpose: name of the stream of random numbers.
-        """
-        sampled = np.maximum((share * clients.num_examples).astype(np.int64), 1)
-        planned = plan(
-            offsets=clients.shards.offsets[clients.rows],
-            sizes=clients.num_examples,
-            clients=clients.ids,
-            versions=task.draws(len(clients)),
-            done=np.zeros_like(sampled),
-            num_steps=batches_per_pass(sampled, batch_size, drop_last=True),
-            batch_size=batch_size,
-            sampling="fresh",
-            drop_last=True,
-            seed=stream(purpose, task.seed),
-        )
-        num_steps = to_device(planned.num_steps, task.params.device)
-        return cls(clients, num_steps, *minibatches_of(planned, task, np.arange(len(clients)), clients, purpose))
-
-    def steps(self, lanes: torch.Tensor) -> Iterator[tuple[torch.Tensor, GradientOf]]:
-        """Yield the steps of one pass: the clients with a further minibatch, int64 ``[b]``, and their `GradientOf`.
-
-        Args:
-            lanes: the clients that take the pass, int64.
-        """
-        number = self.num_steps[lanes]
-        for step in range(int(number.max()) if len(lanes) else 0):
-            rows = lanes[number > step]
-            inside, keys = None if self.mask is None else self.mask[step, rows], self.keys[step, rows]
-            x, y = self.clients.minibatch(self.examples[step, rows], keys)
-            yield (
-                rows,
-                lambda params, x=x, y=y, mask=inside, keys=keys: self.clients.objective.gradient(
-                    params, x, y, mask, keys
-                ),
-            )
-
-
+_PURPOSE = "aggregation"  # name of the stream of random numbers
 _TOLERANCE = 8  # rounding errors of two models that count as equal
 
 RECENT = 10
@@ -174,11 +107,17 @@ class AggregationSteps(PairSteps):
         received, last, before, learned = _parts(task.params)
         weights, loss = before.clone(), before.new_zeros(len(before))
         factor = self.weight_lr * elements_of(self.parameters, clients.objective.network).to(last)
-        sample = Sample.of(task, clients, self.share, self.batch_size, "aggregation")
+        sample = self._sample(task, clients)
+        examples, mask, keys = minibatches_of(sample, task, np.arange(len(clients)), clients, _PURPOSE)
+        number = to_device(sample.num_steps, task.params.device)
         lanes, losses = _differ(received, last).nonzero()[:, 0], list[torch.Tensor]()
         while len(lanes) and len(losses) < self.most_passes:
-            for rows, gradient_at in sample.steps(lanes):
-                loss[rows], gradient = gradient_at(torch.lerp(last[rows], received[rows], weights[rows]))
+            for step in range(int(number[lanes].max())):
+                rows = lanes[number[lanes] > step]
+                inside, of_step = None if mask is None else mask[step, rows], keys[step, rows]
+                x, y = clients.minibatch(examples[step, rows], of_step)
+                mixture = torch.lerp(last[rows], received[rows], weights[rows])
+                loss[rows], gradient = clients.objective.gradient(mixture, x, y, inside, of_step)
                 slope = gradient * (received[rows] - last[rows])
                 weights[rows] = (weights[rows] - factor * slope).clamp(0.0, 1.0)
             losses.append(loss.clone())
@@ -187,6 +126,22 @@ class AggregationSteps(PairSteps):
                 unsettled &= torch.stack(losses[-RECENT:])[:, lanes].std(dim=0, correction=0) >= self.threshold
             lanes = lanes[unsettled]
         return weights
+
+    def _sample(self, task: Task, clients: Clients) -> Plan:
+        """Return minibatches of a random share of each client's data, drawn anew in every round; at least one each."""
+        sampled = np.maximum((self.share * clients.num_examples).astype(np.int64), 1)
+        return plan(
+            offsets=clients.shards.offsets[clients.rows],
+            sizes=clients.num_examples,
+            clients=clients.ids,
+            versions=task.draws(len(clients)),
+            done=np.zeros_like(sampled),
+            num_steps=batches_per_pass(sampled, self.batch_size, drop_last=True),
+            batch_size=self.batch_size,
+            sampling="fresh",
+            drop_last=True,
+            seed=stream(_PURPOSE, task.seed),
+        )
 
 
 def _differ(received: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
