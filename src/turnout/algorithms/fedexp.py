@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.algorithms.recipe import ALGORITHMS, Algorithm, Piece, Sgd, Size, Solver, compose
-from turnout.pieces.server_optimizer.fedexp import FedExP
+from turnout.pieces.server_optimizer.sgd import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

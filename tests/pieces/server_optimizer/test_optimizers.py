@@ -8,8 +8,8 @@ from turnout import ConfigurationError, fedadam, fedasync, fedau, mifa
 from turnout.core.schedule import Halving
 from turnout.pieces.server_optimizer.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
-from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
+from turnout.pieces.server_optimizer.sgd import FedExP
 
 KINDS = (ServerAdagrad, ServerAdam, ServerMomentum, ServerYogi)
 
