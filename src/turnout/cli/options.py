@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import types
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -60,7 +59,8 @@ class Option:
 def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
     """Return the options of a piece that can be set by plain values, in the order of its signature."""
     hints = _hints(piece)
-    defaults = {name: parameter.default for name, parameter in inspect.signature(piece).parameters.items()}
+    parameters = inspect.signature(piece).parameters
+    defaults = {name: parameter.default for name, parameter in parameters.items() if name in hints}
     for field in fields(piece) if is_dataclass(piece) else ():
         if field.default_factory is not MISSING and field.name in defaults:
             defaults[field.name] = field.default_factory()
@@ -213,29 +213,15 @@ def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
 
 
 def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a piece's parameters; `object` for names that are imported only for type checkers."""
-    # One by one, because typing.get_type_hints fails if a single name is unknown.
-    owners: tuple[Any, ...] = (getattr(piece, "__func__", piece),)
-    if isinstance(piece, type):  # __init__ has the annotations of a class that is not a dataclass
-        owners = (*piece.__mro__, *(vars(base)["__init__"] for base in piece.__mro__ if "__init__" in vars(base)))
-    hints: dict[str, Any] = {}
-    for name in inspect.signature(piece).parameters:
-        # An inherited field of a dataclass is annotated in the module of its base class.
-        owner = next((owner for owner in owners if name in inspect.get_annotations(owner)), None)
-        hint = object if owner is None else inspect.get_annotations(owner)[name]
+    """Return the types of a piece's parameters, without ranges of `turnout.core.ranges`, which the piece itself checks."""
+    # A class that is not a dataclass has its options in __init__.
+    owner: Any = piece.__init__ if isinstance(piece, type) and not is_dataclass(piece) else piece
+    unknown: Table = {}  # names that are imported only for type checkers
+    while True:
         try:
-            hints[name] = eval(hint, vars(sys.modules[owner.__module__])) if isinstance(hint, str) else hint
-        except NameError:
-            hints[name] = object
-    return {name: _without_range(hint) for name, hint in hints.items()}
-
-
-def _without_range(hint: Any) -> Any:
-    """Return a type without the range of `turnout.core.ranges`, which the piece itself checks."""
-    if typing.get_origin(hint) is typing.Annotated:
-        return typing.get_args(hint)[0]
-    is_union = typing.get_origin(hint) in (Union, types.UnionType)
-    return reduce(or_, map(_without_range, typing.get_args(hint))) if is_union else hint
+            return typing.get_type_hints(owner, localns=unknown)
+        except NameError as error:
+            unknown[str(error.name)] = object
 
 
 def _members(hint: Any) -> list[Any]:
