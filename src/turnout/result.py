@@ -185,22 +185,21 @@ class Result(Predicting, Scored, ExplainsAttributes):
         files = dict[Path, storage.Write]()
         if format == "peft":
             save_adapter(self._with(client), target)
+        elif format in STATES:
+            data = STATES[format](self.state_dict(client), usage.metadata(self._module(client), self.preparation))
+            files[target] = partial(Path.write_bytes, data=data)
         else:
-            if format in STATES:
-                data = STATES[format](self.state_dict(client), usage.metadata(self._module(client), self.preparation))
-            else:
-                data = traced(self._with(client), format, example, self._input_shape, self._num_classes)
+            data = traced(self._with(client), format, example, self._input_shape, self._num_classes)
             files[target] = partial(Path.write_bytes, data=data)
         beside = target if format == "peft" else target.parent
         if isinstance(self.preparation, Preparation):
-            files[beside / FILE] = partial(Path.write_text, data=self.preparation.text(), encoding="utf-8")
+            files[beside / FILE] = storage.text_writer(self.preparation.text())
         if card:
             text = card_of(
                 self.name, self.history, self.state_dict(client), self.config, target.name, format, client,
                 self.preparation, self._module(client),
             )  # fmt: skip
-            card_file = beside / CARD
-            files[card_file] = partial(Path.write_text, data=text, encoding="utf-8")
+            files[beside / CARD] = storage.text_writer(text)
         storage.replace_files(files)
         return target
 

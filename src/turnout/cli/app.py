@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from turnout.cli import errors
 from turnout.cli.command import application, examples
-from turnout.cli.commands import compare, data, export, listing, predict, report, run, sweep
+from turnout.cli.commands import compare, data, listing, model, report, run, sweep
 from turnout.cli.console import say_by
 from turnout.version import __version__
 
@@ -68,7 +68,7 @@ def turnout(
 
 
 for command in (
-    run.run, compare.compare, sweep.sweep, report.report, report.table, report.plot, export.export, predict.predict,
+    run.run, compare.compare, sweep.sweep, report.report, report.table, report.plot, model.export, model.predict,
 ):  # fmt: skip
     command.add_to(app)
 listing.listing.add_to(app, "list")

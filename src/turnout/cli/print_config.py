@@ -122,10 +122,8 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return '"none"'
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
+    if isinstance(value, bool | int | float):
+        return repr(value).lower()
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -27,7 +27,7 @@ from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
 from turnout.record.query import History
-from turnout.record.stopped import explain
+from turnout.record.schema import explain
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.results.records import RunRecord
 from turnout.results.table import comparison, empty_rounds, rich_tables

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from turnout.core.checks import CheckpointError, DataError, counted, refuse
 from turnout.core.display import printable
-from turnout.record import checkpoint, lock, saved, stopped, storage
+from turnout.record import checkpoint, lock, saved, storage
 from turnout.record.contents import Contents, RunConfig
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def has_ended(folder: Path) -> bool:
     """
     storage.check_all(folder)
     done = checkpoint.version(folder) or 0
-    end = stopped.load(folder)
+    end = saved.load_end(folder)
     ended = done >= _config(folder)["rounds"] or (end is not None and done == end["rounds"])
     return ended and done > 0 and len(saved.load(folder, done).clients) > 0
 

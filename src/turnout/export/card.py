@@ -15,7 +15,7 @@ from turnout.data.transformer import FittedTransform
 from turnout.export import usage
 from turnout.models.pretrained import BASE, name_of_base, task_of
 from turnout.protocol.published import published_settings
-from turnout.record.stopped import explain
+from turnout.record.schema import explain
 from turnout.results.names import name_of
 from turnout.version import __version__
 

@@ -14,8 +14,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, DataError, is_finite, refuse
 from turnout.core.ranges import Count, Positive
 from turnout.core.registry import Family, Registered
-from turnout.population.client_column import by_number, clients, numbered
-from turnout.population.table import check_path, numbers, read_table
+from turnout.population.table import by_number, check_path, clients, numbered, numbers, read_table
 
 if TYPE_CHECKING:
     from turnout.base import Local

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import ConfigurationError, count, refuse
-from turnout.record import checkpoint, saved, stopped, storage
+from turnout.record import checkpoint, saved, storage
 from turnout.record import predictions as predictions_of
 from turnout.record.contents import writable
 from turnout.record.evaluations import Evaluations
@@ -148,7 +148,7 @@ class History(Recorded):
         if len(history.clients) and (folder / predictions_of.FILE).exists():
             history.predictions = read(folder / predictions_of.FILE, PREDICTION_COLUMNS)
         history.evaluations = Evaluations.load(folder, last)
-        end = stopped.load(folder)
+        end = saved.load_end(folder)
         history.stopped_by = end["by"] if end is not None and end["rounds"] == history.last_round else None
         return history
 

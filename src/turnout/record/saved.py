@@ -1,19 +1,23 @@
-"""Read what a run has saved: its tables, or the log of a run that has not finished."""
+"""Read what a run has saved: its tables, or the log of a run that has not finished, and how it ended early."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from turnout.record import storage
+from turnout.record.contents import Contents, Whole
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log, Rounds
 from turnout.record.schema import CLIENT_COLUMNS, PARTICIPATION_COLUMNS, ROUND_COLUMNS
 from turnout.record.tables import build, damaged, numbers, read
 
 ROUNDS, CLIENTS, PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
+STOPPED = "stopped.json"
+"""The file with the end of a run that a callback, or the privacy budget, ended early."""
 
 
 class Saved(NamedTuple):
@@ -54,3 +58,25 @@ def _tables(folder: Path) -> Saved:
     # Participation is saved first: a process that was killed while saving leaves rows of later rounds.
     tables = Rounds(rounds, participation)
     return Saved(Log([tables.up_to(tables.last)] if len(rounds) else []), clients)
+
+
+class _End(Contents):
+    """The content of the file: the number of rounds, and the column whose values ended the run, if any did."""
+
+    rounds: Whole
+    by: str | None = None
+
+
+def save_end(folder: Path, rounds: int, by: str | None) -> None:
+    """Save that the run in a folder ended after a number of rounds, by a column of the table of rounds or by None."""
+    storage.save(folder, {STOPPED: storage.json_writer({"rounds": rounds, "by": by})})
+
+
+def load_end(folder: Path) -> dict[str, Any] | None:
+    """Return ``rounds`` and ``by`` of a run that ended early; None if it did not.
+
+    Raises:
+        CheckpointError: if the file is damaged.
+    """
+    path = folder / STOPPED
+    return {"by": None, **storage.read_json(path, instead="run again", form=_End)} if path.exists() else None

@@ -100,6 +100,16 @@ def is_of_test_examples(metric: str) -> bool:
     return "test" in metric.split("_") or metric.endswith(("client_accuracy", "preferred_accuracy"))
 
 
+def explain(column: str) -> str:
+    """Say that test examples ended a run, and what to do instead; empty for other columns."""
+    if not is_of_test_examples(column):
+        return ""
+    return (
+        f"the {column.replace('_', ' ')} ended the run, so figures of test examples are biased: hold out validation "
+        "examples (validation_fraction=0.1 in split, or data.validation_fraction=0.1)"
+    )
+
+
 def has_direction(metric: str) -> bool:
     """Return whether it is known if lower or higher values of a column are better; the names of users' metrics say so.
 

@@ -16,8 +16,7 @@ from rich.progress import Progress as RichProgress
 
 from turnout.callbacks import Callback
 from turnout.core.checks import counted
-from turnout.record.schema import HEADLINES
-from turnout.record.stopped import explain
+from turnout.record.schema import HEADLINES, explain
 from turnout.results.names import name_of
 
 MINUTE = 60.0

@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Group
 
 from turnout.core.checks import counted
-from turnout.record.schema import HEADLINES
-from turnout.record.stopped import explain
+from turnout.record.schema import HEADLINES, explain
 from turnout.results.column import APPEAL, BY_LABELS, COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of, is_metric
 from turnout.results.influence import influence_figures
 from turnout.results.measure import Target, costs

@@ -19,9 +19,10 @@ from turnout.core.types import State
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
 from turnout.protocol.tensors import as_arrays, as_tensors
-from turnout.record import checkpoint, contents, lock, stopped
+from turnout.record import checkpoint, contents, lock
 from turnout.record.describe import differences, without_neutral
 from turnout.record.query import History, save_run
+from turnout.record.saved import save_end
 from turnout.record.trained import Trained
 from turnout.simulation.simulation import Simulation
 from turnout.simulation.stall import check_participation
@@ -89,7 +90,7 @@ def rounds_left(
         if spent is not None:
             warnings.warn(spent, RuntimeWarning, stacklevel=2)
         if folder is not None and collectives.rank() == 0:
-            stopped.save(folder, simulation.state.version, simulation.history.stopped_by)
+            save_end(folder, simulation.state.version, simulation.history.stopped_by)
 
 
 def _watch(folder: Path | None, callbacks: Callbacks, signal: signals.Flag) -> Callable[[str, int, int], None]:

@@ -15,8 +15,7 @@ from turnout.core.device import to_device
 from turnout.core.ranges import Count, Probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.population.client_column import clients, numbered
-from turnout.population.table import cells, numbers, read_table
+from turnout.population.table import cells, clients, numbered, numbers, read_table
 
 
 @dataclass(frozen=True)

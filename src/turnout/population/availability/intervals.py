@@ -12,8 +12,7 @@ import numpy as np
 from turnout.core.checks import DataError
 from turnout.population.availability.base import BoundAvailability
 from turnout.population.availability.times import are_plain, has_zone, moments
-from turnout.population.client_column import clients, numbered
-from turnout.population.table import Column, as_table, columns_of, read_table
+from turnout.population.table import Column, as_table, clients, columns_of, numbered, read_table
 
 COLUMNS = ("client", "from", "to")
 

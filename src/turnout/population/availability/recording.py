@@ -24,8 +24,7 @@ from turnout.population.availability.intervals import (
 )
 from turnout.population.availability.rates import TimedAvailability, rank_by_labels
 from turnout.population.availability.times import UNIX, in_words, moments, spell_dates
-from turnout.population.client_column import by_number
-from turnout.population.table import LARGEST
+from turnout.population.table import LARGEST, by_number
 
 DAY = 86_400
 """Seconds."""

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.core.checks import DataError, read_number, shown
-from turnout.population.client_column import as_whole, plain_texts
-from turnout.population.table import Column, cells, numbers
+from turnout.population.table import Column, as_whole, cells, numbers, plain_texts
 
 UNIX = 100_000_000
 """Seconds from which times are dates: three years after the beginning of 1970, or of a recording."""

@@ -21,7 +21,7 @@ from turnout.population.availability.intervals import (
     with_numbers,
 )
 from turnout.population.availability.times import UNIX, in_words, spell_dates
-from turnout.population.client_column import by_number
+from turnout.population.table import by_number
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from turnout.core.checks import ConfigurationError, DataError, count, nearest, r
 from turnout.core.other_names import ExplainsArguments
 from turnout.core.random import generator
 from turnout.core.ranges import Positive
-from turnout.population.client_column import by_number, clients, numbered
 from turnout.population.delay import Constant, Delay
-from turnout.population.table import cells, numbers, read_table
+from turnout.population.table import by_number, cells, clients, numbered, numbers, read_table
 
 DELAYS, BANDWIDTHS = ("compute", "upload", "download"), ("upload_bandwidth", "download_bandwidth")
 

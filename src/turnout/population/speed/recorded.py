@@ -11,10 +11,9 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, probability
 from turnout.core.random import below, fold, stream
-from turnout.population.client_column import by_number, clients, numbered
 from turnout.population.speed.distributions import Per
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.table import Column, as_table, numbers, read_table
+from turnout.population.table import Column, as_table, by_number, clients, numbered, numbers, read_table
 
 LOG = logging.getLogger(__name__)
 
