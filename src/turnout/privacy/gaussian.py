@@ -169,9 +169,8 @@ def _levels(bits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _drawn(words: Words, number: int, candidates: _Candidates, device: torch.device) -> torch.Tensor:
     """Draw numbers by rejection."""
-    drawn, block = torch.empty(number, dtype=torch.float64, device=device), _BLOCK
-    if device.type != "cpu":
-        block = _BLOCK_ON_GPU
+    drawn = torch.empty(number, dtype=torch.float64, device=device)
+    block = _BLOCK if device.type == "cpu" else _BLOCK_ON_GPU
     for first in range(0, number, block):
         rest, trials = torch.arange(first, min(first + block, number), device=device), count()
         while len(rest):

@@ -116,10 +116,8 @@ class AnswerLayout:
     @property
     def lengths(self) -> dict[str, float]:
         """The norm to which each sum, divided by its scale, is clipped: the square root of its number of columns."""
-        columns = {"sums": 0, "squares": 0, "counts": 0}
-        return {
-            name: math.sqrt(shape[columns[name]]) if name in columns else 1.0 for name, shape in self.shapes.items()
-        }
+        by_column = ("sums", "squares", "counts")
+        return {name: math.sqrt(shape[0]) if name in by_column else 1.0 for name, shape in self.shapes.items()}
 
     @property
     def norm(self) -> float:
@@ -235,8 +233,6 @@ class AnswerLayout:
         if deviation := self._share_deviation:
             unit, cpu = 2.0**code.fraction_bits, torch.device("cpu")
             noise = discrete_gaussian(secret_words, self.size, deviation * unit, cpu).numpy()
-            vector = (np.rint(vector * unit) + noise).clip(
-                -math.floor(code.largest * unit), math.floor(code.largest * unit)
-            )
-            vector = vector / unit
+            most = math.floor(code.largest * unit)
+            vector = (np.rint(vector * unit) + noise).clip(-most, most) / unit
         return code.encode(vector)

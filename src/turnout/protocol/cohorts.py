@@ -113,22 +113,22 @@ def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidate
     if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
         raise ConfigurationError(f"{name} returned {cohort!r}: needed client numbers, an int64 array [B]")
     clients = clients.astype(np.int64)
-    if ((clients < 0) | (clients >= candidates.num_clients)).any():
-        wrong = int(clients[(clients < 0) | (clients >= candidates.num_clients)][0])
-        raise ConfigurationError(f"{name} returned client {wrong}: there are clients 0 to {candidates.num_clients - 1}")
+    if len(unknown := clients[(clients < 0) | (clients >= candidates.num_clients)]):
+        raise ConfigurationError(
+            f"{name} returned client {unknown[0]}: there are clients 0 to {candidates.num_clients - 1}"
+        )
     steps = np.diff(clients)
     if (steps < 0).any():
         raise ConfigurationError(f"{name} returned clients that do not ascend: return np.sort(clients)")
-    if (steps == 0).any() and not selection.repeats:
-        again = int(clients[1:][steps == 0][0])
+    if len(again := clients[1:][steps == 0]) and not selection.repeats:
         raise ConfigurationError(
-            f"{name} returned client {again} twice: return each client once, or write repeats = True in the class where "
+            f"{name} returned client {again[0]} twice: return each client once, or write repeats = True in the class where "
             "clients count as often as they were drawn"
         )
-    if not (available := candidates.available(clients)).all():
+    if len(absent := clients[~candidates.available(clients)]):
         raise ConfigurationError(
-            f"{name} returned client {int(clients[~available][0])}, who is not available in round {candidates.round}: choose "
-            "among clients for which candidates.available(clients) is True"
+            f"{name} returned client {absent[0]}, who is not available in round {candidates.round}: choose among clients "
+            "for which candidates.available(clients) is True"
         )
     return clients
 

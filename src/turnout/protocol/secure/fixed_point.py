@@ -80,9 +80,7 @@ class FixedPoint(ExplainsArguments):
             ConfigurationError: if a number is NaN, or is beyond `largest` and `too_large` is ``"refuse"``.
         """
         values = np.asarray(values, dtype=np.float64)
-        if not len(values.reshape(-1)):
-            return np.zeros(values.shape, dtype=word(self.bits))
-        top = np.abs(values).max()
+        top = np.abs(values).max(initial=0.0)
         if np.isnan(top) or (top > self.largest and self.too_large == "refuse"):
             raise self.overflow(float(top))
         whole = np.rint(np.clip(values, -self.largest, self.largest) * 2.0**self.fraction_bits).astype(np.int64)

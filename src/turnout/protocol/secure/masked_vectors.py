@@ -130,21 +130,20 @@ class MaskedVectors:
             for client in clients
         }
 
-    def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+    def gathered(self, phase: str, clients: Sequence[int]) -> dict[int, str]:
         """Exclude the client at fault of each pair in which one client refuses the shares of the other.
 
         Returns:
-            The clients that are excluded from the sum, and the violation of each.
+            The violation of each client that is excluded.
         """
         if phase != "mask":
-            return [], {}
+            return {}
         attendance = self._attendance
         attendance.refused = self._refused(clients)
         numbers = {client + 1: [other + 1 for other in others] for client, others in attendance.refused.items()}
         sealing = lambda number: self._keys(number - 1).sealing  # noqa: E731
         attendance.unreadable = {number - 1 for number in unreadable(numbers, self._evidence, self._sealed, sealing)}
-        excluded = attendance.cheats()
-        return excluded, {client: DEALS if client in attendance.unreadable else LIES for client in excluded}
+        return {client: DEALS if client in attendance.unreadable else LIES for client in attendance.cheats()}
 
     def _refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
         """Return the neighbors whose shares these clients could not read, by client."""

@@ -58,9 +58,9 @@ class ExtraPhases:
 
     def gathered(self, phase: str, clients: Sequence[int], group: int = 0) -> None:
         """Read the messages of a phase that is over, and exclude clients that break the protocol."""
-        left_out, culprits = self._side(group).gathered(phase, clients)
-        if left_out:
-            log.warning("clients excluded from a secure sum: unreadable shares", extra={"clients": left_out})
+        culprits = self._side(group).gathered(phase, clients)
+        if culprits:
+            log.warning("clients excluded from a secure sum: unreadable shares", extra={"clients": list(culprits)})
         self._bar(culprits)
 
     def report(self, batch: Batch) -> Report:

@@ -85,8 +85,7 @@ class SummedSurvey:
         return chosen
 
     def _gathered(self, phase: str, clients: Sequence[int]) -> None:
-        _, culprits = self._side().gathered(phase, clients)
-        self.culprits |= culprits
+        self.culprits |= self._side().gathered(phase, clients)
         self._attendance.gathered(phase, clients)
 
     def inputs(self, clients: Sequence[int]) -> dict[int, State]:
