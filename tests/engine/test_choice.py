@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.engine import choice, copies, validate
+from turnout.engine import choice, network, validate
 from turnout.engine import objective as objective_module
 from turnout.engine.choice import Choice, expected
 from turnout.engine.compile import compiled
@@ -105,9 +105,9 @@ def test_resumed_run_keeps_its_engine(tmp_path):
 
 
 def test_switching_engines_copies_the_model_once_each(monkeypatch):
-    copied, deepcopy = [], copies.copy.deepcopy
+    copied, deepcopy = [], network.copy.deepcopy
     objective = Objective(CharLstm(hidden=4).build((5,), 6))
-    monkeypatch.setattr(copies.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))
+    monkeypatch.setattr(network.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))
     x, y, found = torch.randint(0, 6, (2, 3, 5)), torch.randint(0, 6, (2, 3)), []
     for engine in ("vectorized", "one_by_one") * 3:
         objective.use(Choice(engine, "in turns"))

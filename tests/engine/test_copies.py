@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from turnout.engine.copies import ThreadCopies
 from turnout.engine.dropout import KeyedDropout
+from turnout.engine.network import ThreadCopies
 
 
 class Layer(nn.Linear):

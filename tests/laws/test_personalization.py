@@ -262,7 +262,7 @@ def test_personal_methods_combine_with_weights_of_fedau_under_bursty_participati
 def test_memory_in_a_file_changes_no_bit_of_resumed_runs(name, tmp_path, monkeypatch):
     run = run_of(COMBINED[name], rounds=8)
     expected = trained(run)
-    monkeypatch.setattr("turnout.simulation.builder.ClientMemory", lambda n, first, _: ClientMemory(n, first, 0))
+    monkeypatch.setattr("turnout.simulation.simulation.ClientMemory", lambda n, first, _: ClientMemory(n, first, 0))
     whole, cut = trained(run), Simulation(run)
     for _ in range(4):
         cut.round()

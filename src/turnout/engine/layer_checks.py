@@ -9,6 +9,12 @@ from torch.nn.utils.weight_norm import WeightNorm
 from turnout.core.checks import ConfigurationError
 from turnout.engine.parameters import check_kind
 
+_OPTIONS = (
+    ("max_norm", "changes its weights in forward(), which are not its own here"),
+    ("sparse", "has sparse gradients, and the updates of clients are plain vectors"),
+)
+"""Options of embeddings that change weights in forward(), or that make gradients sparse."""
+
 
 def check_layers(module: nn.Module) -> None:
     """Reject layers that would behave differently from what users expect with many clients.
@@ -22,25 +28,8 @@ def check_layers(module: nn.Module) -> None:
     check_kind(module)
     _refuse_untrainable_tensors(module)
     for name, child in module.named_modules():
-        kind = type(child).__name__
-        if isinstance(child, nn.RNNBase) and child.dropout > 0:
-            raise ConfigurationError(
-                f"layer {name!r} ({kind}) has dropout={child.dropout}, whose random numbers cannot be reproduced for each "
-                "client: stack single layers with nn.Dropout between them"
-            )
-        if isinstance(child, nn.MultiheadAttention) and child.dropout > 0:
-            raise ConfigurationError(
-                f"layer {name!r} ({kind}) has dropout={child.dropout} of its attention weights, whose random numbers "
-                "cannot be reproduced for each client: set its attribute dropout to 0.0; the other dropout of a "
-                "transformer is in layers of nn.Dropout, and stays"
-            )
-        if isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
-            raise ConfigurationError(
-                f"layer {name!r} ({kind}) draws random numbers that cannot be reproduced for each client: use nn.Dropout"
-            )
-        if isinstance(child, nn.Embedding | nn.EmbeddingBag):
-            _refuse_options(name, child)
-        _refuse_uncopied_norms(name, child)
+        if (why := _why_refused(child)) is not None:
+            raise ConfigurationError(f"layer {name!r} ({type(child).__name__}) {why}")
 
 
 def _refuse_untrainable_tensors(module: nn.Module) -> None:
@@ -57,24 +46,29 @@ def _refuse_untrainable_tensors(module: nn.Module) -> None:
             )
 
 
-def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:
-    """Reject norms of weights that torch cannot copy."""
-    for hook in child._forward_pre_hooks.values():
+def _why_refused(layer: nn.Module) -> str | None:
+    """Return why a layer cannot be trained with many clients, and what to write; None if it can."""
+    if isinstance(layer, nn.RNNBase) and layer.dropout > 0:
+        return (
+            f"has dropout={layer.dropout}, whose random numbers cannot be reproduced for each client: stack single layers "
+            "with nn.Dropout between them"
+        )
+    if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0:
+        return (
+            f"has dropout={layer.dropout} of its attention weights, whose random numbers cannot be reproduced for each "
+            "client: set its attribute dropout to 0.0; the other dropout of a transformer is in layers of nn.Dropout, and "
+            "stays"
+        )
+    if isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
+        return "draws random numbers that cannot be reproduced for each client: use nn.Dropout"
+    for option, why in _OPTIONS if isinstance(layer, nn.Embedding | nn.EmbeddingBag) else ():
+        if value := getattr(layer, option):
+            return f"has {option}={value}, which {why}: leave {option} out"
+    for hook in layer._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm):
             normed = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
-            raise ConfigurationError(
-                f"layer {name!r} has a {normed} of torch.nn.utils, which torch cannot copy: write "
+            return (
+                f"has a {normed} of torch.nn.utils, which torch cannot copy: write "
                 "torch.nn.utils.parametrizations.weight_norm"
             )
-
-
-def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
-    """Reject options of embeddings that change weights in forward(), or that make gradients sparse."""
-    for option, why in (
-        ("max_norm", "changes its weights in forward(), which are not its own here"),
-        ("sparse", "has sparse gradients, and the updates of clients are plain vectors"),
-    ):
-        if value := getattr(child, option):
-            raise ConfigurationError(
-                f"layer {name!r} ({type(child).__name__}) has {option}={value}, which {why}: leave {option} out"
-            )
+    return None

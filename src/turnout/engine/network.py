@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import pickle
+import threading
 from collections.abc import Collection, Hashable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -18,11 +20,50 @@ from turnout.core.types import State
 from turnout.engine.adapters import adapters_of, add_offsets, split_offset
 from turnout.engine.batch_norm import Statistics, with_own_batch_norm
 from turnout.engine.choice import Precision
-from turnout.engine.copies import ThreadCopies
-from turnout.engine.dropout import with_keyed_dropout
+from turnout.engine.dropout import KeyedDropout, with_keyed_dropout
 from turnout.engine.layer_checks import check_layers
 from turnout.engine.parameters import Layout
 from turnout.engine.windows import use_windows
+
+
+class Copy(NamedTuple):
+    """The module that one thread calls, and its dropout layers."""
+
+    module: nn.Module
+    dropouts: list[KeyedDropout]
+
+
+class ThreadCopies:
+    """One copy of a module per thread, made when the thread asks for it first.
+
+    Copies share the parameters and buffers of the module, because every call replaces them all.
+
+    Args:
+        module: the module; must not be changed.
+        alone: whether the module is called with the parameters of one client at a time; layers with an attribute of this
+            name receive it.
+
+    Example:
+        >>> copies = ThreadCopies(nn.Linear(2, 1), alone=False)
+        >>> copies.of_thread() is copies.of_thread()
+        True
+    """
+
+    def __init__(self, module: nn.Module, alone: bool) -> None:
+        self._module, self._alone = module, alone
+        self._copies = threading.local()
+
+    def of_thread(self) -> Copy:
+        """Return the copy of the calling thread."""
+        if not hasattr(self._copies, "copy"):
+            tensors = {id(value): value for value in (*self._module.parameters(), *self._module.buffers())}
+            module = copy.deepcopy(self._module, tensors)
+            for layer in module.modules():
+                if hasattr(layer, "alone"):
+                    cast("Any", layer).alone = self._alone
+            self._copies.copy = Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
+        return self._copies.copy
+
 
 _TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
 """Attributes of a layer that are no options; the last two refer to parameters of recurrent layers once more."""

@@ -11,7 +11,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.data.targets import IGNORED
-from turnout.engine.compile.flop_counter import FlopCounter
+from turnout.engine.compile.tracer import FlopCounter
 from turnout.engine.loss import Loss
 from turnout.engine.network import Network
 from turnout.engine.reading import check_columns

@@ -182,8 +182,12 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
     for name, function in map(_named, metrics):
         if name in functions or name in _ALWAYS:
             raise refuse("metrics", given=name, needed="names that no other column has")
-        if METRICS.get(name) is function:
-            _check_targets(name, has_labels, has_numbers)
+        fits = has_numbers if name in _OF_NUMBERS else not has_numbers if name in _OF_SEQUENCES else has_labels
+        if METRICS.get(name) is function and not fits:
+            raise ConfigurationError(
+                f"metrics: {name} needs {'numeric targets' if name in _OF_NUMBERS else 'class labels'}, which the data do "
+                f"not have: remove it{'' if name in _OF_NUMBERS else ', or give labels as whole numbers'}"
+            )
         functions[name] = function
     return functions
 
@@ -207,16 +211,6 @@ def _named(metric: Any) -> tuple[str, Metric]:
             "metrics", given=metric, needed="a name, or a function of outputs and targets that def gave a name"
         )
     return name, cast(Metric, metric)
-
-
-def _check_targets(name: str, has_labels: bool, has_numbers: bool) -> None:
-    """Reject a metric that does not fit the targets."""
-    fits = has_numbers if name in _OF_NUMBERS else not has_numbers if name in _OF_SEQUENCES else has_labels
-    if not fits:
-        raise ConfigurationError(
-            f"metrics: {name} needs {'numeric targets' if name in _OF_NUMBERS else 'class labels'}, which the data do not "
-            f"have: remove it{'' if name in _OF_NUMBERS else ', or give labels as whole numbers'}"
-        )
 
 
 def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:

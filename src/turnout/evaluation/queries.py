@@ -60,14 +60,6 @@ class Question(ExplainsArguments):
             raise refuse("center", given=self.center, needed="a finite number")
         if self.bound is not None and self.kind not in _MOMENTS:
             raise ConfigurationError(f"bound: {self.kind} sums no values: leave it out")
-        self._check_edges()
-
-    def _check_edges(self) -> None:
-        """Check the edges of bins.
-
-        Raises:
-            ConfigurationError: if they are missing, not ascending or unused.
-        """
         if self.kind not in _BINNED:
             if self.edges:
                 raise ConfigurationError(f"edges: {self.kind} has no bins: leave them out")

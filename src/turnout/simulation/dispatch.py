@@ -164,7 +164,8 @@ class SimulatedClients:
         """
         if not len(batch) or batch.phase in self.algorithm.extra_phases:
             return Report.empty(coordinator.server.state.params)
-        parts = _parts(batch)
+        part_of = batch.turn if batch.group_of is None else batch.group_of
+        parts = [np.flatnonzero(part_of == number) for number in np.unique(part_of)]  # each is trained together
         reports = []
         for rows in parts:
             share, buffer = collectives.share(len(rows)), self._buffer(coordinator.server, batch, rows)
@@ -180,7 +181,10 @@ class SimulatedClients:
             if batch.phase != "measure":
                 share_memory(self.memory, batch.clients[rows], coordinator.server.federation.device)
             reports.append(gather_reports(buffer.reports(), len(rows)))
-        return _joined(batch, parts, reports)
+        if len(reports) == 1 and batch.group_of is None:
+            return reports[0]
+        joined = Report.cat(reports) if batch.group_of is None else of_groups(reports)
+        return joined.take(np.argsort(np.concatenate(parts)))
 
     def _buffer(self, server: FederatedServer, batch: Batch, rows: np.ndarray) -> ReportBuffer:
         """Return a buffer for the reports of these rows, which sums updates on arrival where that is possible."""
@@ -219,17 +223,3 @@ Outcome = tuple[Report, State]
 Value = TypeVar("Value")
 Steps = Generator[Assignment, Outcome, Value]
 """A computation that yields each assignment, receives its outcome, and returns a value."""
-
-
-def _parts(batch: Batch) -> list[np.ndarray]:
-    """Return the rows of a batch that are trained together: those of a group, or the n-th task of each client."""
-    part_of = batch.turn if batch.group_of is None else batch.group_of
-    return [np.flatnonzero(part_of == number) for number in np.unique(part_of)]
-
-
-def _joined(batch: Batch, parts: list[np.ndarray], reports: list[Report]) -> Report:
-    """Return the reports of the parts of a batch, in its order."""
-    if len(reports) == 1 and batch.group_of is None:
-        return reports[0]
-    joined = Report.cat(reports) if batch.group_of is None else of_groups(reports)
-    return joined.take(np.argsort(np.concatenate(parts)))

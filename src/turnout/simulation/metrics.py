@@ -26,8 +26,7 @@ from turnout.evaluation.personal import Models, PersonalScores, evaluate_persona
 from turnout.record.predictions import PREDICTION_COLUMNS, count_predictions
 from turnout.record.tables import build
 from turnout.simulation.client_groups import Newcomers
-from turnout.simulation.present_models import PresentModels
-from turnout.simulation.workspace import Workspace
+from turnout.simulation.workspace import PresentModels, Workspace
 
 _SECONDS = 1.0  # between two reports of the progress of an evaluation
 _TRIED = 16  # examples of a split

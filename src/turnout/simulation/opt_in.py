@@ -22,8 +22,7 @@ from turnout.population.behavior.opting import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores, client_group
 from turnout.simulation.metrics import Judge, trying
-from turnout.simulation.present_models import PresentModels
-from turnout.simulation.workspace import Workspace
+from turnout.simulation.workspace import PresentModels, Workspace
 
 
 @dataclass(eq=False)
@@ -100,7 +99,8 @@ class OptIn:
         self._present = Task(workspace.objective.initial, 0, self._seed)
         self._pool: Pool | None = None
         self.groups: dict[str, RequiringGroup] = {}
-        if _needs_requirements(experiment):
+        measurements = (*algorithm.measurements, *algorithm.selection.measurements)
+        if self._opting or self._appeal or any(isinstance(measurement, OfRequirement) for measurement in measurements):
             requirement = (population.requirement or WarmUp()).of_clients(data.client_names)
             rule = requirement.solo(algorithm.local)
             # Clients that never train have no personal part.
@@ -208,14 +208,3 @@ class OptIn:
             self.groups[kind] = replace(it, solo={name: v.numpy() for name, v in part(kind).items()} or None)
         if self._pool is not None:
             self._pool.restore(part("pool"))
-
-
-def _needs_requirements(experiment: Configuration) -> bool:
-    """Return True if clients opt in, or if metrics or measurements compare models with their requirements."""
-    algorithm = experiment.algorithm
-    measurements = (*algorithm.measurements, *algorithm.selection.measurements)
-    return bool(
-        experiment.population.opting
-        or experiment.appeal
-        or any(isinstance(measurement, OfRequirement) for measurement in measurements)
-    )

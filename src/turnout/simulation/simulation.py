@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from turnout.configuration import Configuration
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import memory_budget
 from turnout.core.numerics import default_settings
-from turnout.core.types import ServerState, Task
+from turnout.core.types import Federation, ServerState, Task
+from turnout.engine.objective import Objective
+from turnout.population import BoundAttack, BoundAvailability, BoundSpeed
 from turnout.protocol.batch import Stepped
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.federated_server import FederatedServer
+from turnout.protocol.fits import by_the_clock, check_clock
+from turnout.protocol.scheduler import Scheduler
+from turnout.record.client_memory import ClientMemory
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
-from turnout.simulation.builder import check_simulable, federation_of, population_of, scheduler_of
 from turnout.simulation.dispatch import SimulatedClients, Steps
 from turnout.simulation.drivers import driver_of
 from turnout.simulation.lockstep import together
@@ -25,10 +34,10 @@ from turnout.simulation.messages import MessageSizes
 from turnout.simulation.metrics import Judge, client_weights
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.plan_ahead import PlanAhead
-from turnout.simulation.present_models import PresentModels
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.stall import check_updates
-from turnout.simulation.workspace import workspace_of
+from turnout.simulation.virtual_time import at_random
+from turnout.simulation.workspace import PresentModels, workspace_of
 
 
 class Simulation:
@@ -52,15 +61,15 @@ class Simulation:
 
     @default_settings()
     def __init__(self, experiment: Configuration) -> None:
-        check_simulable(experiment)
+        _check_simulable(experiment)
         self.experiment, algorithm = experiment, experiment.algorithm
         self.row: dict[str, Any] = {}
         self._steps_lost = 0
         self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
-        self.availability, speed, self.behavior = population_of(experiment)
+        self.availability, speed, self.behavior = _population_of(experiment)
         self.workspace = workspace_of(experiment, self.behavior)
         self.objective, self.description = self.workspace.objective, describe(experiment)
-        federation, params, self.memory = federation_of(experiment, self.objective, self.availability)
+        federation, params, self.memory = _federation_of(experiment, self.objective, self.availability)
         self.models = PresentModels(params, self.memory, algorithm.personal)
         self.judge = Judge(experiment, self.workspace, self.models)
         self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, self.behavior)
@@ -71,7 +80,7 @@ class Simulation:
         workers.check(Task(params, 0, experiment.seed))
         self.judge.check()
         self._try_figures(params)
-        scheduler, choice = scheduler_of(experiment, self.availability, self.opt_in)
+        scheduler, choice = _scheduler_of(experiment, self.availability, self.opt_in)
         self.server = FederatedServer(
             algorithm,
             params,
@@ -178,3 +187,55 @@ class Simulation:
         self.recorder.set_clients(data.num_clients, **columns)
         if self.recorder.published.data:
             self.history.predictions = self.judge.predictions()
+
+
+def _check_simulable(experiment: Configuration) -> None:
+    """Check that an experiment has examples, and the clock that its pace needs.
+
+    Raises:
+        ConfigurationError: if only the shape of the data is known, or the pace needs a clock that is missing.
+    """
+    check_clock(experiment.pace, experiment.population)
+    if experiment.data.is_declared:
+        raise ConfigurationError(
+            "data: only the shape is declared, as for a server whose clients have the examples: write a data set to "
+            "simulate them"
+        )
+
+
+def _population_of(experiment: Configuration) -> tuple[BoundAvailability, BoundSpeed | None, BoundAttack | None]:
+    """Return the availability, the speed and the attack of the clients."""
+    data, seed = experiment.data, experiment.seed
+    population = experiment.population.of_clients(data.client_names)
+    n, labels = data.num_clients, data.label_counts() if data.has_labels else None
+    return (
+        population.availability.bind(n, labels, seed),
+        None if population.speed is None else population.speed.bind(n, seed),
+        None if population.behavior is None else population.behavior.bind(n, seed),
+    )
+
+
+def _federation_of(
+    experiment: Configuration, objective: Objective, availability: BoundAvailability
+) -> tuple[Federation, torch.Tensor, ClientMemory]:
+    """Return the federation, the initial shared parameters, and the memory of clients."""
+    initial, num_shared, personal = objective.initial, objective.layout.num_shared, experiment.algorithm.personal
+    rates = availability.rates if experiment.everyone_available_takes_part else None
+    n, device, adapters = experiment.data.num_clients, torch.device(experiment.device), objective.network.adapters
+    federation = Federation(n, num_shared, rates, device, initial.dtype, experiment.seed, adapters)
+    first = initial[num_shared:] if personal is None else personal.first(initial, num_shared)
+    remembered = experiment.algorithm.memory(federation, first, objective.layout.shared_shapes)
+    memory = ClientMemory(n, remembered, memory_budget(torch.device("cpu"), experiment.memory_budget))
+    return federation, initial[:num_shared].clone(), memory
+
+
+def _scheduler_of(
+    experiment: Configuration, availability: BoundAvailability, opt_in: OptIn
+) -> tuple[Scheduler, Choice | None]:
+    """Return the scheduler; in virtual time, also the choice that draws its clients."""
+    pace, algorithm, n = experiment.pace, experiment.algorithm, experiment.data.num_clients
+    if by_the_clock(pace, experiment.population):
+        seconds = experiment.population.round_seconds
+        return at_random(pace, availability, seconds, algorithm.selection, experiment.seed, algorithm)
+    cohorts = SelectedCohorts(algorithm.selection, partial(opt_in.candidates, availability), partial(np.arange, n))
+    return Scheduler(pace.bind(n, algorithm), cohorts, None, patient=False), None

@@ -164,17 +164,17 @@ def round_seconds(
         bytes_down: size of what a client received.
         least: minimum duration of a round in seconds.
     """
+
+    def slowest(reports: Report, num_steps: np.ndarray) -> float:
+        """Return the longest duration of the tasks of these reports."""
+        tasks = np.full(len(reports), version)
+        return float(speed.seconds(reports.client, tasks, num_steps, reports.nbytes, bytes_down).total.max())
+
     seconds = 0.0
     if (measured := reports.measured) is not None and len(measured):
-        seconds = _slowest(speed, measured, version, bytes_down, np.ones(len(measured), dtype=np.int64))
+        seconds = slowest(measured, np.ones(len(measured), dtype=np.int64))
     if (deadline := algorithm.local.traits.deadline) is not None:
         return max(seconds + deadline, least)
     if len(reports):
-        seconds += _slowest(speed, reports, version, bytes_down, reports.num_steps)
+        seconds += slowest(reports, reports.num_steps)
     return max(seconds, least)
-
-
-def _slowest(speed: BoundSpeed, reports: Report, version: int, bytes_down: int, num_steps: np.ndarray) -> float:
-    """Return the longest duration of the tasks of these reports."""
-    tasks = np.full(len(reports), version)
-    return float(speed.seconds(reports.client, tasks, num_steps, reports.nbytes, bytes_down).total.max())

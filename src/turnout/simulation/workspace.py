@@ -1,4 +1,4 @@
-"""Hold model and data on the device, and the number of clients that train side by side."""
+"""Hold model and data on the device, the number of clients that train side by side, and the present models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from turnout.base import FixedCohort
+from turnout.base import FixedCohort, Personalization
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import memory_budget
@@ -21,6 +21,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
 from turnout.population import BoundAttack
+from turnout.record.client_memory import ClientMemory
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
@@ -181,3 +182,27 @@ class DeviceData:
             return replace(shards, weights=weights), self._first
         x, later = bake(self._first, shards.x)
         return Shards(x, shards.y, shards.offsets, weights).to(self._device), later
+
+
+class PresentModels:
+    """The server's model, with the personal parameters of each client.
+
+    Args:
+        params: the shared parameters, ``[P_u]``; replaced after every step.
+        memory: holds the personal parameters.
+        personal: the personalization; None if all parameters are shared.
+    """
+
+    def __init__(self, params: torch.Tensor, memory: ClientMemory, personal: Personalization | None) -> None:
+        self.params, self.personal, self._memory = params, personal, memory
+
+    def serving(self, ids: np.ndarray) -> torch.Tensor:
+        """Return the model with which each client predicts, ``[B, P]``."""
+        if self.personal is None:
+            return self.params.expand(len(ids), -1)
+        return self.personal.serving(self.params, self._memory.gather(ids))
+
+    def trained(self, ids: np.ndarray) -> torch.Tensor:
+        """Return the model that each client would train, ``[B, P]``."""
+        params = self.params if self.personal is None else self.personal.join(self.params, self._memory.gather(ids))
+        return params.expand(len(ids), -1)

@@ -1,8 +1,4 @@
-"""Record the operations of a function of tensors as a graph while it runs.
-
-`torch.fx.experimental.proxy_tensor.make_fx` gives the same graphs in four to five times the time: it also makes a fake
-tensor of each value, and records Python's call stack for each of them.
-"""
+"""Record the operations of a function of tensors as a graph while it runs, or count them."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _aten: Any = torch.ops.aten
@@ -71,6 +68,9 @@ class Operations:
 def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
     """Return the operations of one call, including those of derivatives.
 
+    `torch.fx.experimental.proxy_tensor.make_fx` gives the same graphs in four to five times the time: it also makes a fake
+    tensor of each value, and records Python's call stack for each of them.
+
     Raises:
         DependsOnValuesError: if the function reads values of a tensor, because its next operations may depend on them, or
             if the shape of a result depends on values.
@@ -84,7 +84,15 @@ def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Opera
     return Operations(recorder.graph, recorder.root)
 
 
-class _Recorder(TorchDispatchMode):
+class _Mode(TorchDispatchMode):
+    """A dispatch mode that does not import torch's compiler, which takes seconds."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _Recorder(_Mode):
     """Record every operation of this thread.
 
     A dispatch mode is below `torch.func` transforms and autograd, so it sees the final operations: batched ones, and
@@ -97,11 +105,6 @@ class _Recorder(TorchDispatchMode):
         # By identity and with weak references, because the identity of a deleted tensor may be used again.
         self._nodes = WeakTensorKeyDictionary()
         self._storages: dict[StorageWeakRef, int] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False without importing torch's compiler, which takes seconds."""
-        return False
 
     def note(self, value: Any, node: Node) -> None:
         """Store the node of a value, or of each element of a sequence."""
@@ -160,3 +163,25 @@ def _has_dynamic_shape(func: OpOverload, args: Any) -> bool:
     if func is _aten.index.Tensor:
         return any(index is not None and index.dtype in _MASKS for index in args[1])
     return func in _OF_LENGTHS or torch.Tag.dynamic_output_shape in func.tags
+
+
+class FlopCounter(_Mode):
+    """Count floating-point operations by the formulas of `torch.utils.flop_counter.FlopCounterMode`.
+
+    That class imports torch's compiler, which takes two seconds at the start of a run.
+
+    Attributes:
+        flops: number of operations so far; a multiplication and an addition count as two.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and count it if there is a formula for it."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if (formula := flop_registry.get(func.overloadpacket)) is not None:
+            self.flops += formula(*args, **kwargs, out_val=result)
+        return result
