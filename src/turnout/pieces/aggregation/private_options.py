@@ -53,20 +53,16 @@ def check_clients(sampled_from: int | None, delta: float, num_clients: int) -> N
     With such a delta, publishing all data of a random client would count as epsilon 0.
     """
     if delta * num_clients >= 1:
+        below = 10.0 ** -(len(str(num_clients)) + 1)  # a power of ten below 1 / (10 N)
         raise ConfigurationError(
             f"delta: got {delta:g} with {num_clients:,} clients, needed less than 1/{num_clients}: publishing all data of "
-            f"a random client has epsilon=0 at that delta; write delta={delta_below(num_clients):g}"
+            f"a random client has epsilon=0 at that delta; write delta={below:g}"
         )
     if sampled_from not in (None, num_clients):
         raise ConfigurationError(
             f"sampled_from: got {sampled_from}, and there are {num_clients} clients to draw from: write "
             f"sampled_from={num_clients}"
         )
-
-
-def delta_below(num_clients: int) -> float:
-    """Return a power of ten below ``1 / (10 N)``."""
-    return 10.0 ** -(len(str(num_clients)) + 1)
 
 
 def _check_together(piece: Any) -> None:

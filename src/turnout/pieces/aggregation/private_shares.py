@@ -193,9 +193,8 @@ def _check_grid(piece: Any) -> None:
         )
     units = share_deviation(piece) * 2.0**piece.secure.fraction_bits
     if not FINEST <= units <= COARSEST:
-        bits = piece.secure.fraction_bits + (math.ceil if units < FINEST else math.floor)(
-            math.log2((FINEST if units < FINEST else COARSEST) / units)
-        )
+        bound, whole = (FINEST, math.ceil) if units < FINEST else (COARSEST, math.floor)
+        bits = piece.secure.fraction_bits + whole(math.log2(bound / units))
         raise ConfigurationError(
             f"secure: got fraction_bits={piece.secure.fraction_bits}, on whose grid the noise of one client has a deviation "
             f"of {units:.3g} units, needed {FINEST:g} to {COARSEST:,.0f}: write fraction_bits={bits}"

@@ -93,18 +93,14 @@ class Update(ABC):
         """
         if self.max_norm is None:
             return gradient
-        norm = torch.linalg.vector_norm(_without(gradient, statistics), dim=1, keepdim=True)
+        counted = gradient
+        if statistics is not None:
+            counted = torch.cat([gradient[:, : statistics.start], gradient[:, statistics.stop :]], dim=1)
+        norm = torch.linalg.vector_norm(counted, dim=1, keepdim=True)
         scaled = gradient * (self.max_norm / (norm + _OFFSET)).clamp(max=1.0)
         if statistics is not None:
             scaled[:, statistics] = gradient[:, statistics]
         return scaled
-
-
-def _without(gradient: torch.Tensor, columns: slice | None) -> torch.Tensor:
-    """Return gradients ``[B, P]`` without these columns."""
-    if columns is None:
-        return gradient
-    return torch.cat([gradient[:, : columns.start], gradient[:, columns.stop :]], dim=1)
 
 
 _OFFSET = 1e-6  # as torch.nn.utils.clip_grad_norm_ adds it to norms
