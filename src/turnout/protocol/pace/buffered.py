@@ -134,10 +134,6 @@ class BoundBuffered(BoundPace):
             return []
         return sorted(set(range(self.num_clients)) - {client for _, client, _ in self._buffer})
 
-    def start(self, time: float) -> list[Action]:
-        """Select as many clients as may work at a time."""
-        return self._refill()
-
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Send tasks with the present version to the clients, if any."""
         if len(clients) > self.num_free:

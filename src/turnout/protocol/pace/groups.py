@@ -102,10 +102,6 @@ class BoundGroups(PhasedPace):
         self._started = 0  # number of groups so far
         self._newly_idle: list[int] = []
 
-    def start(self, time: float) -> list[Action]:
-        """Select the clients of the first group."""
-        return self._refill()
-
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Start a group of these clients, or the next phase of a group with its clients that are still available."""
         if group:

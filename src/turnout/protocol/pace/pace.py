@@ -66,9 +66,9 @@ class BoundPace(ABC):
         self.version = 0
         self.open = OpenTasks()
 
-    @abstractmethod
     def start(self, time: float) -> list[Action]:
-        """Start; called once, before any other event."""
+        """Start; called once, before any other event. It selects clients, as when one joins."""
+        return self.joined(time)
 
     @abstractmethod
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:

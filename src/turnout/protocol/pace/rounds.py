@@ -99,10 +99,6 @@ class BoundRounds(PhasedPace):
         """True if the present phase has started; False if its clients are still to be selected."""
         return self._round.is_running
 
-    def start(self, time: float) -> list[Action]:
-        """Select the clients of the first phase."""
-        return [self._choose()]
-
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Send tasks to the clients. A round without clients ends at its deadline, or at once if there is none."""
         if self.running:

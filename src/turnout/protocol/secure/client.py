@@ -97,7 +97,7 @@ class SecureClient:
         if self.number in neighbors or min(neighbors) < 1:
             raise ProtocolError(f"client {self.number} got itself, or a number below 1, as a neighbor")
         for keys in neighbors.values():
-            check_public(keys.masking, keys.sealing)
+            check_public(keys.sealing, keys.masking)
         self._neighbors = dict(neighbors)
         points = sorted(neighbors)
         masks = shamir.share(self._self_mask, self.threshold, points)

@@ -86,6 +86,7 @@ def derive(secret: bytes, purpose: bytes) -> bytes:
     return primitives("kdf.hkdf").HKDF(algorithm=sha256, length=SEED_BYTES, salt=None, info=info).derive(secret)
 
 
+@lru_cache(maxsize=1 << 14)  # the neighbors of a client check its keys, and so does the server
 def check_public(*keys: bytes) -> None:
     """Validate public keys.
 
@@ -94,15 +95,9 @@ def check_public(*keys: bytes) -> None:
             which `turnout.protocol.secure.evidence` has no proof.
     """
     for key in keys:
-        _check_public(key)
-
-
-@lru_cache(maxsize=1 << 14)  # a server checks the keys of a sum in every phase
-def _check_public(key: bytes) -> None:
-    """Validate a public key, see `check_public`."""
-    agree(new_key(), key, b"check")
-    if curve.lift(key) is None:
-        raise ProtocolError("a public key is not on the curve")
+        agree(new_key(), key, b"check")
+        if curve.lift(key) is None:
+            raise ProtocolError("a public key is not on the curve")
 
 
 def pairwise(key: bytes, other: bytes, number: int, other_number: int) -> bytes:
