@@ -130,7 +130,7 @@ def test_tuple_and_dictionary_outputs_need_a_matching_loss(kind):
         (lambda: Words(nn.EmbeddingBag, sparse=True), r"\(EmbeddingBag\) has sparse=True, which has sparse gradients"),
         (
             lambda: nn.Sequential(old_weight_norm(nn.Linear(16, 4))),
-            "'0' has a weight_norm of torch.nn.utils, .* cannot copy",
+            r"'0' \(Linear\) has a weight_norm of torch.nn.utils, .* cannot copy",
         ),
     ],
 )
