@@ -10,7 +10,7 @@ from turnout import Experiment, Population, Sgd, maxfl, mw_fed, perfedavg, qffl
 from turnout.core.random import stream
 from turnout.pieces.selection import AllAvailable
 from turnout.population.availability import Trace
-from turnout.population.behavior.opting import Opting
+from turnout.population.behavior.leaving import Opting
 from turnout.population.requirement import WarmUp
 from turnout.simulation import Simulation
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turnout import ConfigurationError
-from turnout.population.behavior.opting import Opting, Pool
+from turnout.population.behavior.leaving import Opting, Pool
 
 
 def says(*content):

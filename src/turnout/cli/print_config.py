@@ -10,11 +10,16 @@ from typing import Any
 from turnout.cli import user_code
 from turnout.cli.names import SOLVERS
 from turnout.cli.options import REQUIRED, Table, only, options_of, without
+from turnout.cli.run import settings_of
 from turnout.cli.sections import NAMED
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.experiment import Experiment
+from turnout.results.grid import Sweep
 from turnout.results.range import Range
+
+BEST = "best.toml"
+"""The comparison of the best points, in the folder of a sweep."""
 
 _FILLED = ("model", "availability", "pace")
 """Named sections that are written with all options. Not algorithms: an explicit cohort size differs from a default one."""
@@ -89,6 +94,25 @@ def sweep_file_of(
     whole = {} if to_accuracy is None else {"to_accuracy": to_accuracy}
     grid = {axis: str(among) if isinstance(among, Range) else list(among) for axis, among in axes.items()}
     return {"seeds": ",".join(map(str, seeds)) + "," * (len(seeds) == 1), **whole, **table, "grid": grid}
+
+
+def best_comparison(result: Sweep, under: Sequence[Table], algorithm: str | None, seeds: Sequence[int]) -> str:
+    """Return the comparison of the best point of each algorithm as TOML, on five seeds that chose nothing.
+
+    Args:
+        result: the finished sweep.
+        under: layers of settings, without examples that are held out for the sweep alone.
+        algorithm: the algorithm, unless it is an axis.
+        seeds: seeds of the sweep.
+    """
+    best = result.best_for("algorithm") if "algorithm" in result.axes else {}
+    settings = {}
+    for point in best.values() or [result.best_point]:
+        table = settings_of(under, algorithm, point, result.points[point]).table
+        name = user_code.short(table["algorithm"]["name"])
+        settings[name] = Settings.of(table, {"name": name})
+    others = list(range(max(seeds) + 1, max(seeds) + 6))
+    return toml(file_of(settings, Layers((), (), others, result.to_accuracy)))
 
 
 def toml(table: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from turnout.callbacks import Callback, EarlyStopping
-from turnout.cli import user_code
+from turnout.cli import layers, user_code
 from turnout.cli.console import console, say, show
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import Table
@@ -29,6 +29,7 @@ from turnout.record import checkpoint
 from turnout.record.query import History
 from turnout.record.schema import explain
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
+from turnout.results.grid import assignments
 from turnout.results.records import RunRecord
 from turnout.results.table import comparison, empty_rounds, rich_tables
 from turnout.simulation.running import Interrupted
@@ -127,6 +128,15 @@ def one_algorithm(under: Sequence[Table], algorithm: str | None) -> Settings:
     if whole.names and not any("algorithm" in layer for layer in whole.common):
         raise ConfigurationError(f"the settings are for several algorithms: add --algorithm {'|'.join(whole.names)}")
     return Settings.of(*whole.common)
+
+
+def settings_of(under: Sequence[Table], algorithm: str | None, name: str, point: Mapping[str, Any]) -> Settings:
+    """Return the settings of one point of a sweep."""
+    values = [layers.nested(layers.keys_of(axis), value) for axis, value in point.items() if axis != "algorithm"]
+    try:
+        return one_algorithm([*under, *values, {"name": name}], point.get("algorithm", algorithm))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{assignments(point)}: {error}") from error
 
 
 def folder_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[Path, bool]:

@@ -13,8 +13,8 @@ from turnout.cli import layers
 from turnout.cli.console import say, show
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
-from turnout.cli.points import BEST, best_comparison, settings_of
-from turnout.cli.print_config import sweep_file_of
+from turnout.cli.print_config import BEST, best_comparison, sweep_file_of
+from turnout.cli.run import settings_of
 from turnout.cli.run_plan import Plan
 from turnout.cli.runs import introduce, perform, performing, warn_of_dropped, write_page, write_tables
 from turnout.cli.runs_options import SweepOptions

@@ -12,8 +12,7 @@ from turnout.core.ranges import Positive
 from turnout.population.availability.base import Availability, one_round_length
 from turnout.population.availability.independent import Everyone
 from turnout.population.behavior import Attack
-from turnout.population.behavior.dropout import Dropout
-from turnout.population.behavior.opting import Opting
+from turnout.population.behavior.leaving import Dropout, Opting
 from turnout.population.requirement import Requirement
 from turnout.population.speed.durations import SpeedModel
 

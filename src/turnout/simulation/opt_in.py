@@ -18,7 +18,7 @@ from turnout.core.types import State, Task
 from turnout.evaluation.appeal import appeal_figures, content
 from turnout.population import BoundAttack
 from turnout.population.availability import BoundAvailability
-from turnout.population.behavior.opting import Pool
+from turnout.population.behavior.leaving import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores, client_group
 from turnout.simulation.metrics import Judge, trying

@@ -11,7 +11,7 @@ import numpy as np
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.types import Report
-from turnout.population.behavior.dropout import BoundDropout
+from turnout.population.behavior.leaving import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
 from turnout.protocol.pace import Phase
 

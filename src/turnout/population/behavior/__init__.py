@@ -12,8 +12,8 @@ from turnout.population.behavior.byzantine import Byzantine as Byzantine
 from turnout.population.behavior.byzantine import random_updates as random_updates
 from turnout.population.behavior.byzantine import scaled_updates as scaled_updates
 from turnout.population.behavior.byzantine import sign_flipping as sign_flipping
-from turnout.population.behavior.dropout import BoundDropout as BoundDropout
-from turnout.population.behavior.dropout import Dropout as Dropout
-from turnout.population.behavior.opting import Opting as Opting
+from turnout.population.behavior.leaving import BoundDropout as BoundDropout
+from turnout.population.behavior.leaving import Dropout as Dropout
+from turnout.population.behavior.leaving import Opting as Opting
 
 __getattr__ = _lookup(__name__)

@@ -22,7 +22,7 @@ from turnout.core.checks import ConfigurationError, count, positive
 from turnout.population.availability import BoundAvailability
 from turnout.population.availability.base import one_round_length
 from turnout.population.behavior import BoundAttack
-from turnout.population.behavior.dropout import BoundDropout
+from turnout.population.behavior.leaving import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Work
 from turnout_serve.client.computer import Computer
