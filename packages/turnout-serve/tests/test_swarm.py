@@ -87,6 +87,8 @@ def test_swarm_waits_for_a_server_as_join_does():
     """A server that starts later is tried again until then, or until the patience ends."""
     with pytest.raises(RunFailed, match=r"http://127.0.0.1:1 has not answered for \d+ seconds"):
         announced_run(Connection("http://127.0.0.1:1"), 0.5)
+    with pytest.raises(to.ConfigurationError, match=r"patience: got -1\.0, needed a finite number > 0"):
+        announced_run(Connection("http://127.0.0.1:1"), -1.0)
 
 
 def test_clients_that_wait_for_their_turn_to_compute_keep_their_tasks(folder, monkeypatch):

@@ -20,7 +20,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
 from turnout.data.names import check_names, names_of, names_read
 from turnout.experiment import Experiment
-from turnout.record.describe import agreed, describe, differences
+from turnout.record.describe import describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
 from turnout_serve.wire.data_shape import DataShape
 
@@ -64,7 +64,11 @@ def clients_experiment(
         )
     row = 0 if own_data else _row(client, data, made.data.num_clients)
     made = replace(made, device=device)
-    _check_described(announcement["describes"], made)
+    described, describes = describe(made), announcement["describes"]
+    if different := list(differences(describes, {name: described.get(name) for name in describes})):
+        raise ConfigurationError(
+            f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"
+        )
     return made, row
 
 
@@ -75,16 +79,6 @@ def _row(client: int | None, data: str, num_clients: int) -> int:
     if not 0 <= client < num_clients:
         raise ConfigurationError(f"--client: got {client}, needed 0 to {num_clients - 1}")
     return client
-
-
-def _check_described(describes: Mapping[str, Any], made: Experiment) -> None:
-    """Raise an error for an experiment that differs from the server's description."""
-    described = agreed(describe(made))
-    here = {name: described.get(name) for name in describes}
-    if different := list(differences(describes, here)):
-        raise ConfigurationError(
-            f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"
-        )
 
 
 def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from turnout.core.checks import TurnoutError, positive
+from turnout.core.checks import TurnoutError
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Untrusted, Work
@@ -124,8 +124,6 @@ class Joined:
         patience: float | None = None,
         sent: Callable[[Call, Client | Newcomer], None] = lambda *_: None,
     ) -> None:
-        if patience is not None:
-            positive("patience", patience)
         self._client, self._connection = client, connection
         self._stopped, self._notice, self._sent = stopped or Flag(), notice, sent
         self._patience = math.inf if patience is None else patience

@@ -252,11 +252,7 @@ class _Swimmer:
         if (result := await self._meanwhile(done, heartbeat, every)) is None:
             return None
         seconds, finished = self._swarm.seconds(self._number, number, (len(result[0]), len(result[0])))
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, every))
-            if left > every:
-                await self._send(heartbeat)
+        await self._meanwhile(asyncio.ensure_future(asyncio.sleep(seconds)), heartbeat, every)
         if finished:
             return result
         self._swarm.tally.died += 1

@@ -52,11 +52,14 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     ['participation', 'scalars', 'updates', 'scalars', 'gradients']
     """
     local = type(algorithm.local).__name__
+    update = "its update of the model" if algorithm.personal is None else "its update of the shared part"
+    if algorithm.extra_phases:
+        update += ", masked, of which it can open the sum over a round"
     through = " -> ".join([local, *(type(guard).__name__ for guard in algorithm.guard)])
     parts = [
         Visible("participation", "when it is there, and how long it takes", "the protocol"),
         Visible("scalars", "its numbers of examples and of local steps", local),
-        Visible("sums" if algorithm.extra_phases else "updates", _of_update(algorithm), through),
+        Visible("sums" if algorithm.extra_phases else "updates", update, through),
     ]
     if algorithm.local.gives:
         parts.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
@@ -67,12 +70,6 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     for correction in algorithm.keeping:
         parts += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
     return tuple(parts)
-
-
-def _of_update(algorithm: Algorithm) -> str:
-    """Describe an update as the server sees it."""
-    what = "its update of the model" if algorithm.personal is None else "its update of the shared part"
-    return f"{what}, masked, of which it can open the sum over a round" if algorithm.extra_phases else what
 
 
 def excess(algorithm: Algorithm, allowed: Iterable[str]) -> list[Visible]:

@@ -81,8 +81,6 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
             raise ConfigurationError(
                 f"--log takes a file, got {self.log}: for the form of messages write --log-format {self.log}"
             )
-        if self.patience is not None:
-            positive("patience", self.patience)
         return self.url, self.data
 
     def folder(self, run: Mapping[str, Any]) -> Path:
@@ -153,6 +151,8 @@ def announced_run(connection: Connection, patience: float | None) -> dict[str, A
     from turnout.simulation.running import stops_on_signal
     from turnout_serve.client.join import ServerSilent, announcement
 
+    if patience is not None:
+        positive("patience", patience)
     with stops_on_signal() as stopped:
         try:
             return announcement(connection, math.inf if patience is None else patience, stopped, say)
