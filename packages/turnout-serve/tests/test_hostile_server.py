@@ -23,7 +23,7 @@ from turnout_serve.client import join
 from turnout_serve.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep, Untrusted
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import send
-from turnout_serve.client.join import Connection, Joined, ServerSilent, announcement, fetch
+from turnout_serve.client.join import Connection, Joined, ServerSilent, announcement
 from turnout_serve.client.newcomer import Manners, Newcomer
 from turnout_serve.client.session import Client
 from turnout_serve.client.state import ClientState, Pending
@@ -176,7 +176,7 @@ def test_compressed_answer_is_not_decompressed():
     bomb = response(gzip.compress(bytes(1 << 26)), headers="content-encoding: gzip\r\n")
     with speaking(bomb) as (connection, heard):
         with connection.client() as http:
-            answer = fetch(http, "/v1/run")
+            answer = send(http, Call("GET", "/v1/run"))
         assert len(answer.body) < 1 << 17
         assert b"accept-encoding: identity" in heard[0].lower()
         with pytest.raises(JoinError, match="is no turnout server"):

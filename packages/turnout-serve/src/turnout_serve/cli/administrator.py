@@ -128,12 +128,12 @@ class AdministratorOptions(ConnectionOptions):
 
 def _answers(connection: Connection) -> bool:
     """Return whether a server of this program, with a trusted certificate, answers at an address within five seconds."""
-    from turnout_serve.client.calls import JoinError
-    from turnout_serve.client.connection import fetch
+    from turnout_serve.client.calls import Call, JoinError
+    from turnout_serve.client.exchange import send
 
     try:
         with replace(connection, timeout=5.0).client() as http:
-            return "protocol" in fetch(http, "/v1/run").table()
+            return "protocol" in send(http, Call("GET", "/v1/run")).table()
     except JoinError:
         return False
 

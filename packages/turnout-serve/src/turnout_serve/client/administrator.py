@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.core.checks import TurnoutError, check_plain
-from turnout_serve.client.calls import Call
+from turnout_serve.client.calls import Call, bearer
 from turnout_serve.client.connection import Connection
 from turnout_serve.client.exchange import send
 from turnout_serve.wire.edge import Body
@@ -42,7 +42,7 @@ class Administrator:
         Raises:
             AdministrationFailed: if the server does not answer, or refuses, or its answer has another form.
         """
-        call = Call(method, path, body, headers={"authorization": f"Bearer {self.token}"})
+        call = Call(method, path, body, headers=bearer(self.token))
         with self.connection.client() as http:
             answer = send(http, call)
         if answer.status not in (200, 201):

@@ -101,6 +101,11 @@ class Answer:
         return min(float(after), MOST_SECONDS) if re.fullmatch(r"[0-9]{1,9}", after) else 0.0
 
 
+def bearer(token: str) -> dict[str, str]:
+    """Return the header with a token."""
+    return {"authorization": f"Bearer {token}"}
+
+
 def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
     """Return the links to an object store in an answer of the server whose hosts the client trusts.
 

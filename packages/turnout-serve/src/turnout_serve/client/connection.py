@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from turnout.core.checks import ConfigurationError
-from turnout_serve.client.calls import Answer, Call
-from turnout_serve.client.exchange import WatchedClient, send, system_trust
+from turnout_serve.client.exchange import WatchedClient, system_trust
 from turnout_serve.wire.tls import load_authority, load_pair
 
 PLAIN = {"accept-encoding": "identity"}
@@ -89,15 +87,3 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def fetch(
-    http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False, token: str | None = None
-) -> Answer:
-    """Request a path, with a token if one is given; without an answer, the header ``error`` has the reason.
-
-    Raises:
-        JoinError: if one side does not trust the certificate of the other.
-    """
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    return send(http, Call("GET", path, headers=headers), stopped)

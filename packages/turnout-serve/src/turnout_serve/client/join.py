@@ -15,7 +15,7 @@ from turnout.core.checks import TurnoutError
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Untrusted, Work
-from turnout_serve.client.connection import PLAIN, Connection, fetch
+from turnout_serve.client.connection import PLAIN, Connection
 from turnout_serve.client.exchange import WatchedClient, send
 from turnout_serve.client.newcomer import Newcomer
 from turnout_serve.client.session import Client
@@ -56,7 +56,7 @@ def announcement(
     stopped, begun, attempt = stopped or Flag(), time.monotonic(), 0
     with connection.client() as http:
         while True:
-            answer = fetch(http, "/v1/run", stopped.is_set)
+            answer = send(http, Call("GET", "/v1/run"), stopped.is_set)
             if answer.status not in (0, 429) and answer.status < 500:  # another attempt would have the same answer
                 return _checked(answer, connection.url)
             waited = time.monotonic() - begun

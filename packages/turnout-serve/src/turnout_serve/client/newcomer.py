@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout_serve.client.calls import Action, Answer, Call, JoinError, Session, Sleep
+from turnout_serve.client.calls import Action, Answer, Call, JoinError, Session, Sleep, bearer
 from turnout_serve.client.state import ClientState
 from turnout_serve.wire.format import PROTOCOL
 
@@ -72,7 +72,7 @@ class Newcomer:
     @property
     def token(self) -> dict[str, str]:
         """Header of all requests."""
-        return {"authorization": f"Bearer {self.state.token}"}
+        return bearer(self.state.token)
 
     def enroll(self) -> Generator[Action, Any, Answer]:
         """Enroll, and try again until there is an answer."""

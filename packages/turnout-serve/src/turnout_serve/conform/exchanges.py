@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from turnout.configuration import Configuration
-from turnout_serve.client.calls import Answer, Call
+from turnout_serve.client.calls import Answer, Call, bearer
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.connection import Connection
 from turnout_serve.client.exchange import send
@@ -70,11 +70,7 @@ def _body(content: bytes) -> dict[str, Any]:
         return {"base64": base64.b64encode(content).decode()}
 
 
-def _bearer(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
-
-
-_FIRST = _bearer("a" * 43)
+_FIRST = bearer("a" * 43)
 """Headers of the first client."""
 
 
@@ -136,12 +132,12 @@ def _download(recorder: Recorder, task: Assignment) -> bytes:
 
 def _states(recorder: Recorder, task: Assignment) -> None:
     """Ask for the state of a task that has ended, and of tasks of others; enroll more clients."""
-    other = _bearer("b" * 43)
+    other = bearer("b" * 43)
     recorder.post("ask what became of a task", f"/v1/tasks/{task.task}/heartbeat", {})
     recorder.send("a task of nobody", Call("GET", "/v1/tasks/999", headers=_FIRST))
     recorder.post("enroll a second client", "/v1/enrol", {"protocol": PROTOCOL}, other)
     recorder.send("a task of another client", Call("GET", f"/v1/tasks/{task.task}", headers=other))
-    recorder.post("a third client is too many", "/v1/enrol", {"protocol": PROTOCOL}, _bearer("c" * 43))
+    recorder.post("a third client is too many", "/v1/enrol", {"protocol": PROTOCOL}, bearer("c" * 43))
 
 
 def _further_tasks(recorder: Recorder, body: bytes) -> None:
@@ -187,7 +183,7 @@ def _reports(recorder: Recorder, task: Assignment, body: bytes) -> None:
 def _closed(recorder: Recorder, code: str) -> list[dict[str, Any]]:
     """Enroll with wrong and right codes, and send too many requests."""
     for name, secret in (("a code that nobody has", "none"), ("a one-time code", code), ("a code that was used", code)):
-        headers = _bearer(("d" if name == "a one-time code" else "e") * 43)
+        headers = bearer(("d" if name == "a one-time code" else "e") * 43)
         recorder.send(name, Call("POST", "/v1/enrol", {"protocol": PROTOCOL, "code": secret}, headers=headers))
     while recorder.send("too many requests", Call("GET", "/v1/run")).status != 429:
         recorder.exchanges.pop()

@@ -116,11 +116,12 @@ def _is_behind(folder: Path) -> bool:
 
 def _fetched(options: StatusOptions) -> dict[str, Any]:
     """Fetch the figures of a server."""
-    from turnout_serve.client.connection import fetch
+    from turnout_serve.client.calls import Call, bearer
+    from turnout_serve.client.exchange import send
 
     connection, token = options.server(timeout=10.0)
     with connection.client() as http:
-        answer = fetch(http, "/v1/status", token=token)
+        answer = send(http, Call("GET", "/v1/status", headers={} if token is None else bearer(token)))
     figures = answer.table() if answer.status == 200 else {}
     if not figures:
         why = answer.reason
