@@ -11,7 +11,7 @@ from html import escape
 from turnout.core.display import markdown_cell
 from turnout.results.column import COLUMNS, GAP, RESULTS, column_of
 from turnout.results.significance import Row
-from turnout.results.statistics import Gap, Quartiles
+from turnout.results.statistics import Gap
 from turnout.results.table import by_labels, caption, cells
 
 _LATEX = {
@@ -78,13 +78,18 @@ def csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
     """
     recorded = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
     keys = recorded if keys is None else keys
-    lines = [
-        {"algorithm": row.algorithm, "seeds": row.num_seeds}
-        | _as_columns(row, keys)
-        | _p_values(row, keys)
-        | _of_target(row.costs)
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        line: dict[str, object] = {"algorithm": row.algorithm, "seeds": row.num_seeds}
+        for key in keys:
+            line |= {f"{key}_{part}": getattr(row.figures.get(key), part, None) for part in ("mean", "std", "margin")}
+        for key, figure in row.figures.items():
+            if isinstance(figure, Gap) and key.removeprefix(GAP).partition("_to_")[0] in keys:
+                line |= {f"{key}_{part}": getattr(figure, part) for part in ("mean", "margin", "p")}
+        for key, cost in row.costs.items():
+            parts = {f"{key}_{part}": getattr(cost, part) for part in ("low", "median", "high")}
+            line |= {key: cost.num_finite} if key == "reached" else parts
+        lines.append(line)
     titles = list(dict.fromkeys(key for line in lines for key in line))
     return csv_of(titles, ([line.get(title) for title in titles] for line in lines))
 
@@ -94,29 +99,6 @@ def csv_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     csv_format.writer(out, lineterminator="\n").writerows([titles, *rows])
     return out.getvalue()
-
-
-def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
-    """Return mean, standard deviation and margin of each figure, None if they are missing."""
-    parts = ("mean", "std", "margin")
-    return {f"{key}_{part}": getattr(row.figures.get(key), part, None) for key in keys for part in parts}
-
-
-def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
-    """Return differences from the first algorithm, and their p-values."""
-    return {
-        f"{key}_{part}": getattr(figure, part)
-        for key, figure in row.figures.items()
-        if isinstance(figure, Gap) and key.removeprefix(GAP).partition("_to_")[0] in keys
-        for part in ("mean", "margin", "p")
-    }
-
-
-def _of_target(costs: Mapping[str, Quartiles]) -> dict[str, float]:
-    """Return the number of seeds that reached a target, and the quartiles of the costs."""
-    parts = ("low", "median", "high")
-    spent = {f"{key}_{part}": getattr(costs[key], part) for key in costs if key != "reached" for part in parts}
-    return {"reached": costs["reached"].num_finite, **spent} if costs else {}
 
 
 def _latex(text: str) -> str:

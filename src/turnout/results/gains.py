@@ -141,7 +141,10 @@ def needed(records: Sequence[RunRecord]) -> Gains:
 def _column(histories: Sequence[History]) -> str | None:
     """Return the most important score on test examples that all runs have of their clients; None if there is none."""
     for name in (f"test_{metric}" for metric in (*METRICS, "loss")):
-        if all(_has(history, name) for history in histories):
+        if all(
+            name in history.clients.column_names and np.isfinite(history.client_column(name)).any()
+            for history in histories
+        ):
             return name
     return None
 
@@ -150,7 +153,3 @@ def _have_same_clients(histories: Sequence[History]) -> bool:
     """Return whether clients hold as many examples in all runs."""
     sizes = [history.client_column("num_examples") for history in histories]
     return all(np.array_equal(sizes[0], other, equal_nan=True) for other in sizes)
-
-
-def _has(history: History, name: str) -> bool:
-    return name in history.clients.column_names and bool(np.isfinite(history.client_column(name)).any())
