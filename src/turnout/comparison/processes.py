@@ -165,18 +165,15 @@ def _main_hidden() -> Iterator[None]:
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Start processes with Ctrl-C and SIGHUP blocked: they are told to stop when their run can be saved."""
-    mask: Any = getattr(signal, "pthread_sigmask", None)
-    if mask is None:  # Windows, where all processes of a console get its Ctrl-C
+    system: Any = signal  # whose names are not those of all systems
+    if not hasattr(system, "pthread_sigmask"):  # Windows, where all processes of a console get its Ctrl-C
         yield
         return
-    before = mask(_BLOCK, {signal.SIGINT, HANGUP})
+    before = system.pthread_sigmask(system.SIG_BLOCK, {signal.SIGINT, HANGUP})
     try:
         yield
     finally:
-        mask(_SET, before)
-
-
-_BLOCK, _SET = (getattr(signal, name, None) for name in ("SIG_BLOCK", "SIG_SETMASK"))
+        system.pthread_sigmask(system.SIG_SETMASK, before)
 
 
 def _work(

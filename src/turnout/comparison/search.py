@@ -85,18 +85,17 @@ def _record(study: Study, result: Search, failures: Mapping[str, str]) -> None:
 
 def _check_same(study: Study, make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]]) -> None:
     """Raise an error if the first recorded trial was of another experiment than it would be now."""
-    for name, point in study.points.items():
-        if name in study.failures:
-            continue
-        experiment, folder = make(name, point)(study.seeds[0]), study.runs(name)[0]
-        experiment = replace(experiment, algorithm=experiment.algorithm.named(name))
-        if not is_finished(folder, experiment):
-            ended = load_record(folder).history.last_round
-            raise CheckpointError(
-                f"{study.folder} holds a search whose runs have {ended} rounds, not {experiment.rounds}: give another "
-                "folder, or ask for as many rounds"
-            )
+    points = study.points
+    if (name := next((name for name in points if name not in study.failures), None)) is None:
         return
+    experiment, folder = make(name, points[name])(study.seeds[0]), study.runs(name)[0]
+    experiment = replace(experiment, algorithm=experiment.algorithm.named(name))
+    if not is_finished(folder, experiment):
+        ended = load_record(folder).history.last_round
+        raise CheckpointError(
+            f"{study.folder} holds a search whose runs have {ended} rounds, not {experiment.rounds}: give another "
+            "folder, or ask for as many rounds"
+        )
 
 
 def _result(

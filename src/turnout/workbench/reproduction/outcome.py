@@ -136,8 +136,8 @@ class Outcome:
         panels = [self.reproduction.panels[name] for name in names]
         if claim.check.across:
             return [self._question(claim, panels, measure)]
-        complete = [panel for panel in panels if self._concerns(claim, panel)]
-        return [self._question(claim, [panel], measure) for panel in complete if panel.name in self.records]
+        concerned = [panel for panel in panels if panel.name in self.records and self._concerns(claim, panel)]
+        return [self._question(claim, [panel], measure) for panel in concerned]
 
     def _question(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> _Question:
         """Return the question of a claim in these panels, with what was not run of them."""
