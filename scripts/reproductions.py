@@ -26,7 +26,7 @@ from turnout.core.checks import counted
 from turnout.record.environment import hash_of
 from turnout.results.measure import Measure
 from turnout.results.statistics import Quartiles
-from turnout.workbench.reproduction.declaration import Claim, Drawing, Reproduction
+from turnout.workbench.reproduction.declaration import Claim, Reproduction
 from turnout.workbench.reproduction.outcome import DOES_NOT_HOLD, HOLDS, NOT_RUN, UNDECIDED, Finding, Outcome
 from turnout.workbench.reproduction.pictures import curve_figure, measure_figure
 from turnout.workbench.reproduction.reading import read
@@ -86,10 +86,7 @@ class Artifact:
 
 def declared(name: str) -> Reproduction:
     """Return the declaration of that name: panels, measures and claims."""
-    found = read(FOLDER / f"{name}.toml", name)
-    if not isinstance(found, Drawing):
-        return found
-    return found.declared or Reproduction(name, found.title, found.reference, {"algorithms": {}}, {})
+    return read(FOLDER / f"{name}.toml", name)
 
 
 def artifacts(name: str) -> list[Artifact]:

@@ -14,7 +14,7 @@ from turnout.cli.variants import Layers, seeds_of
 from turnout.pieces.personalization import Personal
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.workbench.reproduction import panels
-from turnout.workbench.reproduction.declaration import Drawing, Reproduction
+from turnout.workbench.reproduction.declaration import Reproduction
 from turnout.workbench.reproduction.reading import names, read
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def load(name: str) -> Reproduction:
     return declared
 
 
-RUNNABLE = [name for name in names(FOLDER) if not isinstance(read(FOLDER / f"{name}.toml", name), Drawing)]
+RUNNABLE = [name for name in names(FOLDER) if not read(FOLDER / f"{name}.toml", name).is_computed]
 
 
 def settings_of(name: str) -> dict[str, dict[str, Settings]]:

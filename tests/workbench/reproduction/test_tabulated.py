@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from turnout.cli import app
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.workbench.reproduction.declaration import Drawing
 from turnout.workbench.reproduction.reading import read
 from turnout.workbench.reproduction.running import command
 from turnout.workbench.reproduction.table import csv
@@ -84,9 +83,8 @@ def test_measures_of_computed_figures_have_names(tmp_path):
     path = tmp_path / "squares.toml"
     path.write_text(DECLARED, encoding="utf-8")
     drawing = read(path, "paper/squares")
-    assert isinstance(drawing, Drawing)
-    assert drawing.declared is not None
-    assert [measure.less_is_better for measure in drawing.declared.measures] == [False, True]
+    assert drawing.is_computed
+    assert [measure.less_is_better for measure in drawing.measures] == [False, True]
     for wrong in (3, {"better": "less"}, {"name": "error", "unit": "m"}):
         with pytest.raises(ConfigurationError, match=r"measures: got .*, needed a name or \{name"):
             Quantity.read(wrong)

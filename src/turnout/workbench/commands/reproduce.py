@@ -26,7 +26,6 @@ def reproduce(options: ReproduceOptions) -> None:
 
     The same command resumes where it was stopped, and does not repeat finished runs.
     """
-    from turnout.workbench.reproduction.declaration import Drawing
     from turnout.workbench.reproduction.reading import load
     from turnout.workbench.reproduction.running import declarations_table, draw, name_among, run_panels
 
@@ -37,7 +36,7 @@ def reproduce(options: ReproduceOptions) -> None:
         return
     overrides = [text for text in options.names if "=" in text]
     declared = load(name_among(options.names), options.declarations)
-    if isinstance(declared, Drawing):
+    if declared.is_computed:
         settings = [*overrides, options.only, options.algorithms, options.seeds, options.rounds]
         draw(declared, settings, options.folder, options.quiet)
     else:

@@ -85,7 +85,7 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A table or figure of a paper.
+    """A table or figure of a paper, of runs or computed by functions without runs.
 
     Attributes:
         name: ``"folb/table-1"``.
@@ -99,6 +99,8 @@ class Reproduction:
         panels: panels by name.
         claims: claims of the paper.
         also: other tables and figures that the same runs reproduce, ``("figure-4",)``; aliases of the name.
+        figure: ``"FILE.py:FUNCTION"`` without parameters, which returns a figure of matplotlib; or None.
+        numbers: ``"FILE.py:FUNCTION"`` of a seed, which returns ``{panel: {measure: {algorithm: number}}}``; or None.
     """
 
     name: str
@@ -112,6 +114,13 @@ class Reproduction:
     curves: tuple[Curve, ...] = (Curve("test_accuracy"),)
     claims: tuple[Claim, ...] = ()
     also: tuple[str, ...] = ()
+    figure: str | None = None
+    numbers: str | None = None
+
+    @property
+    def is_computed(self) -> bool:
+        """True if functions compute it without runs."""
+        return self.figure is not None or self.numbers is not None
 
     @property
     def algorithms(self) -> list[str]:
@@ -156,24 +165,3 @@ class Reproduction:
         chosen = [known_name("algorithm", name, self.algorithms) for name in names]
         only = {key: tuple(name for name in self.of(panel) if name in chosen) for key, panel in self.panels.items()}
         return replace(self, panels={key: replace(panel, only=only[key]) for key, panel in self.panels.items()})
-
-
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """A figure or table that functions compute without runs.
-
-    Attributes:
-        name: ``"maxfl/figure-5"``.
-        title: its content in one line.
-        reference: the paper and the number of the figure.
-        function: ``"FILE.py:FUNCTION"`` without parameters, which returns a figure of matplotlib; or None.
-        numbers: ``"FILE.py:FUNCTION"`` of a seed, which returns ``{panel: {measure: {algorithm: number}}}``; or None.
-        declared: the panels, measures, claims and seeds of the numbers; None without numbers.
-    """
-
-    name: str
-    title: str
-    reference: str
-    function: str | None = None
-    numbers: str | None = None
-    declared: Reproduction | None = None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, StrictBool, TypeAdapter, ValidationError
 
-from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
+from turnout.core.checks import ConfigurationError, known_name, nearest, wrong_field
 from turnout.results.measure import Measure, check_accuracy
 from turnout.workbench.reproduction.checks import CHECKS, check_of
-from turnout.workbench.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
+from turnout.workbench.reproduction.declaration import Claim, Curve, Panel, Reproduction
 from turnout.workbench.reproduction.tabulated import Quantity
 
 HERE = Path("reproductions")
@@ -36,7 +36,7 @@ def names(folder: Path | None = None) -> list[str]:
     return list(_declarations(folder_of(folder)))
 
 
-def load(name: str, folder: Path | None = None) -> Reproduction | Drawing:
+def load(name: str, folder: Path | None = None) -> Reproduction:
     """Load a declaration by its name in a folder, or by the path of its TOML file.
 
     Args:
@@ -79,8 +79,8 @@ def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def read(path: Path, name: str) -> Reproduction | Drawing:
-    """Read the reproduction or drawing that a file declares.
+def read(path: Path, name: str) -> Reproduction:
+    """Read the reproduction that a file declares.
 
     Raises:
         ConfigurationError: if a file cannot be read or is malformed, with the position of the error.
@@ -90,25 +90,9 @@ def read(path: Path, name: str) -> Reproduction | Drawing:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
     try:
-        computed = "figure" in table or "numbers" in table
-        return _drawing(path, name, table) if computed else _reproduction(name, table, Measure.read)
+        return _reproduction(path.parent, name, table)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}: {error}") from error
-
-
-def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
-    """Return a figure that functions compute without runs; their files are relative to the declaration."""
-    functions = [key for key in ("figure", "numbers") if key in table]
-    for key in ("title", "reference", *functions):
-        if not isinstance(table.get(key), str):
-            raise refuse(key, given=table.get(key), needed="a text")
-    files = {key: str(path.parent / table[key]) for key in functions}
-    drawing = Drawing(name, table["title"], table["reference"], files.get("figure"), files.get("numbers"))
-    if "numbers" not in table:
-        _known("the drawing", table, {"title", "reference", "figure"})
-        return drawing
-    rest = {key: value for key, value in table.items() if key not in files}
-    return replace(drawing, declared=_reproduction(name, rest, Quantity.read))
 
 
 class _Panel(BaseModel, extra="allow"):
@@ -139,8 +123,10 @@ class _Declared(BaseModel):
     about: str = ""
     seeds: Any = 3
     to_accuracy: Any = None
-    algorithms: dict[str, dict[str, Any]]
-    panels: dict[str, _Panel]
+    figure: str | None = None
+    numbers: str | None = None
+    algorithms: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    panels: dict[str, _Panel] = Field(default_factory=dict)
     common: dict[str, Any] = Field(default_factory=dict)
     measures: list[Any] = Field(default=["final test_accuracy"])
     curves: list[Any] = Field(default=["test_accuracy"])
@@ -148,14 +134,18 @@ class _Declared(BaseModel):
     also: tuple[str, ...] = ()
 
 
-def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Measure]) -> Reproduction:
-    """Return the reproduction that a table declares."""
-    _known("the reproduction", table, _Declared.model_fields)
+def _reproduction(folder: Path, name: str, table: dict[str, Any]) -> Reproduction:
+    """Return the reproduction that a table declares; files of functions are relative to a folder."""
+    is_drawn, measure = (
+        "figure" in table and "numbers" not in table,
+        Quantity.read if "numbers" in table else Measure.read,
+    )
+    _known("the reproduction", table, ("title", "reference", "figure") if is_drawn else _Declared.model_fields)
     try:
         declared = _Declared.model_validate(table)
     except ValidationError as error:
         raise ConfigurationError(wrong_field(error, "the declaration")) from None
-    for key in ("algorithms", "panels", "measures"):
+    for key in () if is_drawn else ("algorithms", "panels", "measures"):
         if not getattr(declared, key):
             raise ConfigurationError(f"{key}: needed at least one")
     measures = {str(each): each for each in map(measure, declared.measures)}
@@ -171,6 +161,8 @@ def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Mea
         curves=tuple(map(_curve, declared.curves)),
         claims=tuple(_claim(claim, declared, measures, measure) for claim in declared.claims),
         also=declared.also,
+        figure=None if declared.figure is None else str(folder / declared.figure),
+        numbers=None if declared.numbers is None else str(folder / declared.numbers),
     )
 
 

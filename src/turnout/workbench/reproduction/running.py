@@ -33,7 +33,7 @@ from turnout.reporting.page import save_figure
 from turnout.results.records import RunRecord
 from turnout.workbench.reproduction import panels
 from turnout.workbench.reproduction import table as tables
-from turnout.workbench.reproduction.declaration import Drawing, Reproduction
+from turnout.workbench.reproduction.declaration import Reproduction
 from turnout.workbench.reproduction.options import ReproduceOptions
 from turnout.workbench.reproduction.outcome import Outcome
 from turnout.workbench.reproduction.reading import load
@@ -70,7 +70,7 @@ def listed(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quiet: bool) -> None:
+def draw(drawing: Reproduction, settings: Sequence[object], folder: Path | None, quiet: bool) -> None:
     """Compute a figure that needs no runs and has no settings: print and write its numbers, and plot it."""
     name = drawing.name
     folder = folder or Path("runs") / name.replace("/", "-")
@@ -79,12 +79,11 @@ def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quie
     if not quiet:
         say(f"{drawing.title}. {drawing.reference}")
     if drawing.numbers is not None:
-        assert drawing.declared is not None
         begun = time.monotonic()
-        outcome = tabulated(drawing.declared, computed(drawing.numbers, seeds_of(drawing.declared.seeds)))
+        outcome = tabulated(drawing, computed(drawing.numbers, seeds_of(drawing.seeds)))
         show_tables(outcome, folder, run_details(time.monotonic() - begun))
-    if drawing.function is not None:
-        figure, path = user_code.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"
+    if drawing.figure is not None:
+        figure, path = user_code.loaded(drawing.figure)(), folder / f"{name.rpartition('/')[2]}.png"
         save_figure(figure, path)
         typer.echo(f"figure: {path}")
 
@@ -199,7 +198,7 @@ def declarations_table(folder: Path | None) -> Table:
     entries = {entry.name: entry for entry in inventory()}
     for name in known(folder):
         reproduction = load(name, folder)
-        if isinstance(reproduction, Drawing):
+        if reproduction.is_computed:
             table.add_row(Text(name), Text(reproduction.title), Text("none"))
             continue
         sections = [layers.data_of([reproduction.common, panel.settings]) for panel in reproduction.chosen(None)]
