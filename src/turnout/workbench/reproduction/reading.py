@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, StrictBool, TypeAdapter, ValidationError
 
-from turnout.core.checks import ConfigurationError, known_name, nearest, wrong_field
+from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
 from turnout.results.measure import Measure, check_accuracy
 from turnout.workbench.reproduction.checks import CHECKS, check_of
 from turnout.workbench.reproduction.declaration import Claim, Curve, Panel, Reproduction
@@ -141,6 +141,9 @@ def _reproduction(folder: Path, name: str, table: dict[str, Any]) -> Reproductio
         Quantity.read if "numbers" in table else Measure.read,
     )
     _known("the reproduction", table, ("title", "reference", "figure") if is_drawn else _Declared.model_fields)
+    for key in ("figure", "numbers"):
+        if not isinstance(table.get(key, ""), str):
+            raise refuse(key, given=table[key], needed="a text")
     try:
         declared = _Declared.model_validate(table)
     except ValidationError as error:
