@@ -130,13 +130,11 @@ class Work:
 
     Attributes:
         function: the computation; the session is sent its result, and None gives the task up.
-        heartbeat: request to send meanwhile.
-        every: seconds between two heartbeats.
+        heartbeat: request to send meanwhile, and the seconds between two of them.
     """
 
     function: Callable[[], Any]
-    heartbeat: Call
-    every: float
+    heartbeat: tuple[Call, float]
 
 
 @dataclass(frozen=True)

@@ -212,8 +212,8 @@ class Joined:
             case Sleep(seconds=seconds):
                 self._stopped.wait(seconds)
                 return None
-            case Work(function=function, heartbeat=heartbeat, every=every):
-                with _beating(self._connection, heartbeat, every):
+            case Work(function=function, heartbeat=heartbeat):
+                with _beating(self._connection, *heartbeat):
                     return function()
         raise AssertionError(action)
 

@@ -148,7 +148,7 @@ class Client:
             return False
         client = self.state.client
         assert client is not None
-        result = yield Work(lambda: self.trainer.do(client, task, model, memory), *self._heartbeat(task))
+        result = yield Work(lambda: self.trainer.do(client, task, model, memory), self._heartbeat(task))
         if result is None:
             yield from self._give_up(task, "died")
         else:

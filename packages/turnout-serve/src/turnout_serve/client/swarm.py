@@ -240,8 +240,8 @@ class _Swimmer:
             case Sleep(seconds=seconds):
                 await asyncio.sleep(seconds)
                 return None
-            case Work(function=function, heartbeat=heartbeat, every=every):
-                return await self._work(function, heartbeat, every)
+            case Work(function=function, heartbeat=heartbeat):
+                return await self._work(function, *heartbeat)
         raise AssertionError(action)
 
     async def _work(self, function: Any, heartbeat: Call, every: float) -> Any:

@@ -19,8 +19,6 @@ declines such tasks."""
 BY_DEFAULT = KINDS[:-1]
 """What a client allows unless its owner says otherwise."""
 
-_VECTORS = ("start_gradient",)
-
 
 @dataclass(frozen=True)
 class Visible:
@@ -65,7 +63,7 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
         parts.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
     for piece in dict.fromkeys((*algorithm.measurements, *algorithm.selection.measurements, *algorithm.guard)):
         for name in piece.gives:
-            kind: Kind = "gradients" if name in _VECTORS else "scalars"
+            kind: Kind = "gradients" if name == "start_gradient" else "scalars"
             parts.append(Visible(kind, name, type(piece).__name__))
     for correction in algorithm.keeping:
         parts += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
