@@ -1,6 +1,7 @@
 """Asynchronous server steps: reports, costs, and resumption."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +41,7 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.checkpoint import FILE
 from turnout.simulation import Simulation, running
 from turnout.simulation.schedule import schedule
+from turnout.simulation.work_times import WorkTimes
 
 from ..laws.recipes import assert_same_bits
 from ..tiny import SIZES, classification, federation, report
@@ -284,6 +286,14 @@ def test_infinitely_slow_federation_is_refused(pace):
         trained(
             experiment(fedbuff(LOCAL) if isinstance(pace, Buffered) else fedavg(LOCAL), pace, population, rounds=200)
         )
+
+
+def test_end_of_events_is_that_of_the_last_one(monkeypatch):
+    """Half of the clients report after a second, and the others never."""
+    ends = {0: math.inf, 1: 1.0}
+    monkeypatch.setattr(WorkTimes, "next", lambda _, clients, *__: [ends[client % 2] for client in clients])
+    with pytest.raises(ConfigurationError, match="no event will follow second 1:"):
+        trained(experiment(fedavg(LOCAL), Rounds(over_selection=1.1), Population(speed=Speed()), rounds=2))
 
 
 BUFFER = Buffered(3)

@@ -102,7 +102,7 @@ class ByTheClock(VirtualTime):
         action = super().advance(until)
         if action is None:
             raise ConfigurationError(
-                f"no event will follow second {self._before:g}: all open tasks take infinitely long, because draws of a "
+                f"no event will follow second {self.clock.now:g}: all open tasks take infinitely long, because draws of a "
                 "delay overflow: write a delay with a lighter tail, such as delay.Pareto(shape=2.5)"
             )
         self._between = isinstance(action, Step)
