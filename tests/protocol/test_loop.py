@@ -60,7 +60,8 @@ def test_actions_are_executed_up_to_one_that_needs_a_model():
         SetTimer(1, 9.0),
         Gather("measure", (), (), ()),
     )
-    driver, source = Notes(), Source(ask, Ignore(9, 9, "unknown"), drop, timer, gather, STEP, ask)
+    driver = Notes()
+    source: Any = Source(ask, Ignore(9, 9, "unknown"), drop, timer, gather, STEP, ask)
     assert carry_out(source, driver, 2.0) == gather
     assert driver.notes == [ask, drop, timer]
     assert carry_out(source, driver, 2.0) == STEP

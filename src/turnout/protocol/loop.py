@@ -16,15 +16,7 @@ from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Ask, Drop, Gather, SetTimer, Step
 from turnout.protocol.pace.actions import select
-from turnout.protocol.scheduler import DriverAction
-
-
-class Source(Protocol):
-    """A source of actions: a `Coordinator`, or a `Scheduler` if nothing is trained."""
-
-    def next(self, time: float) -> DriverAction | None:
-        """Return the next action; None if there is none before the next event."""
-        ...
+from turnout.protocol.scheduler import Scheduler
 
 
 class Timing(Protocol):
@@ -60,11 +52,11 @@ class Clients(Protocol):
         ...
 
 
-def carry_out(source: Source, timing: Timing, time: float) -> Step | Gather | None:
+def carry_out(source: Coordinator | Scheduler, timing: Timing, time: float) -> Step | Gather | None:
     """Carry out actions up to the next one that needs a model, and return that one.
 
     Args:
-        source: the source of actions.
+        source: the source of actions: a coordinator, or a scheduler if nothing is trained.
         timing: the driver that starts and ends tasks and sets timers.
         time: the present time in seconds.
 

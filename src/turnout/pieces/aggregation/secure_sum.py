@@ -59,7 +59,7 @@ class MaskedPhases:
         return {
             "train": (_KEYS, 0),
             "share": (k * SEALED_BYTES, k * (number + _KEYS) + number),
-            "mask": (num_params * word(masking.bits).itemsize + k, k * (number + SEALED_BYTES)),
+            "mask": (num_params * word(masking.code.bits).itemsize + k, k * (number + SEALED_BYTES)),
             "open": (k * shamir.SHARE_BYTES, k * number),
         }[phase]
 

@@ -166,7 +166,7 @@ class MaskedVectors:
         masking, attendance = self._masking, self._attendance
         if not attendance.opens:
             return None, {}, "too few clients are left"
-        server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
+        server = SecureServer(self._length, masking.code.bits, attendance.threshold, masking.degree, attendance.seed)
         total, why = None, ""
         try:
             self._replay(server, clients)
@@ -186,7 +186,7 @@ class MaskedVectors:
             server.shared(client + 1, _shares((other + 1 for other in attendance.neighbors[client]), sealed))
         server.sealed()
         for client in attendance.masked:
-            values = self._rows("mask", client, "masked").numpy().view(word(self._masking.bits))
+            values = self._rows("mask", client, "masked").numpy().view(word(self._masking.code.bits))
             refused = frozenset(other + 1 for other in attendance.refused.get(client, ()))
             server.masked(client + 1, values, refused)
         server.requests()

@@ -51,7 +51,7 @@ class VectorMasker:
             encoded: function that returns the codes of the vector multiplied by a weight.
             memory: memory of the client after its masked vector is sent.
         """
-        secret = SecureClient(client + 1, 1, self._masking.bits)
+        secret = SecureClient(client + 1, 1, self._masking.code.bits)
         keys = secret.advertise()
         self._version, self._round = version, (secret, encoded, memory)
         return {"keys": _tensor([keys.sealing + keys.masking], 2 * KEY_BYTES)[0]}

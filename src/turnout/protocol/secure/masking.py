@@ -31,11 +31,6 @@ class Masking:
     weights: tuple[float, ...] | None = None
 
     @property
-    def bits(self) -> int:
-        """Number of bits of the modulus."""
-        return self.code.bits
-
-    @property
     def even_degree(self) -> int | None:
         """Largest number of neighbors: `degree`, rounded up to an even number; None is unbounded."""
         return None if self.degree is None else 2 * ((self.degree + 1) // 2)

@@ -80,7 +80,7 @@ class RunSetting:
             return self.answer_format(task)
         extra = self.algorithm.aggregation.extra
         if extra is not None and task.phase in extra.names:
-            return PhaseFormat(form_of(task.phase, extra.masking.bits, input_shapes(task), len(self.initial)))
+            return PhaseFormat(form_of(task.phase, extra.masking.code.bits, input_shapes(task), len(self.initial)))
         return self.reports[task.phase]
 
     @cached_property
@@ -94,7 +94,7 @@ class RunSetting:
             if task.phase in SURVEYS:
                 return PhaseFormat(form_of_keys())
             layout = self.answer_layout(question_of(task) if "question" in task.told else None)
-            return PhaseFormat(form_of(task.phase, layout.masking.bits, input_shapes(task), layout.size))
+            return PhaseFormat(form_of(task.phase, layout.masking.code.bits, input_shapes(task), layout.size))
         noised = self.answer_sum is not None
         if task.phase == "query":
             answers = SumsFormat.of_query(question_of(task), self.widths, noised)
