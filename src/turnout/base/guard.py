@@ -138,8 +138,10 @@ class Compression(Guard):
             memory["error"] = delta.where(good, error).to(memory["error"].device)
         codes, vectors = dict[str, State](), {"": delta, **report.extra}
         for i, name in enumerate(sorted(vectors)):
-            if vectors[name].shape[1]:
-                vectors[name], codes[name] = coder._coded(vectors[name], nth(keys, i), None if name else memory)
+            if (rows := vectors[name]).shape[1]:
+                good = torch.isfinite(rows.sum(dim=1, keepdim=True))  # rows that are not finite stay unchanged
+                codes[name], arrived = coder.sent(rows.where(good, 0.0), nth(keys, i), None if name else memory)
+                vectors[name] = arrived.where(good, rows)
         size = code_bytes(codes)
         return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size, codes=codes)
 
@@ -147,18 +149,6 @@ class Compression(Guard):
         """Subtract the sent vectors from the stored ones, which leaves the errors."""
         if self.error_feedback and sent.delta.shape[1]:
             memory["error"] -= sent.delta.to(memory["error"].device).where(good, 0.0)
-
-    def _coded(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[torch.Tensor, State]:
-        """Return the decoded rows and their code; rows that are not finite stay unchanged.
-
-        Args:
-            rows: updates, or vectors that are only summed, ``[B, P]``.
-            keys: keys of their random numbers, int64 ``[B]``.
-            memory: memory of the clients if the rows are updates; None for vectors that are only summed.
-        """
-        good = torch.isfinite(rows.sum(dim=1, keepdim=True))
-        code, arrived = self.sent(rows.where(good, 0.0), keys, memory)
-        return arrived.where(good, rows), code
 
 
 class OfShapes(ABC):

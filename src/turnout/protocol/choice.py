@@ -120,7 +120,8 @@ class Choice:
     def _draw(self, chosen: dict[int, None], count: int) -> None:
         """Draw from the list of available, idle clients until `count` are chosen."""
         if self._pool is None:
-            selectable = self._all_available()
+            clients = np.arange(self.availability.num_clients)
+            selectable = np.ones(len(clients), dtype=bool) if self.always else self.available(clients)
             selectable[np.array([*self._pace.busy(), *chosen], dtype=np.int64)] = False
             self._pool = np.flatnonzero(selectable).tolist()
             self._pooled = set(self._pool)
@@ -137,11 +138,6 @@ class Choice:
             self._pooled.discard(client)
             if idle(client):  # the list may contain clients that received a task without being drawn
                 chosen[client] = None
-
-    def _all_available(self) -> np.ndarray:
-        """Return whether each of the N clients is available, bool ``[N]``."""
-        clients = np.arange(self.availability.num_clients)
-        return np.ones(len(clients), dtype=bool) if self.always else self.availability.available(clients, self.round)
 
     def _number(self) -> float:
         """Return the next uniform random number. Numbers are drawn in blocks."""

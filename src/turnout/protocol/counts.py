@@ -14,13 +14,9 @@ MAX_COUNT = 1 << 40
 """Maximum number of examples, or of local steps, of any client."""
 
 
-def needed_count(max_examples: int | None) -> str:
-    """Return the numbers of examples that a server takes, for the reason of a refusal."""
-    return _needed(max_examples, " (max_examples, serve --max-examples)")
-
-
-def _needed(most: int | None, option: str) -> str:
-    return "0 to 2^40" if most is None else f"0 to {most}, the limit of this server{option}"
+def needed_count(most: int | None, option: str = "max_examples, serve --max-examples") -> str:
+    """Return the counts that a server takes, for the reason of a refusal: the numbers of examples, or those of an option."""
+    return "0 to 2^40" if most is None else f"0 to {most}, the limit of this server ({option})"
 
 
 @dataclass(frozen=True)
@@ -64,6 +60,6 @@ class CountLimits:
         if isinstance(self.local, CountsSteps):
             of_task = self.local.max_steps(np.clip(report.num_examples, 0, examples))
         if of_task is None:
-            yield "num_steps", steps, _needed(self.max_steps, " (max_steps)")
+            yield "num_steps", steps, needed_count(self.max_steps, "max_steps")
         else:
             yield "num_steps", np.minimum(of_task, steps), "0 to {}, the most that a task asks for"

@@ -130,12 +130,8 @@ class Scheduler:
 
     def check_choice(self) -> None:
         """Try the next selection of a cohort, and raise the error that it would raise; no task is sent."""
-        if (
-            self._queue
-            and isinstance(choose := self._queue[0], Choose)
-            and choose.phase in PHASES
-            and choose.most is None
-        ):
+        choose = self._queue[0] if self._queue else None
+        if isinstance(choose, Choose) and choose.phase in PHASES and choose.most is None:
             self.cohorts(choose, self.pace.version)
 
     def _answer(self, time: float, choose: Choose) -> None:
