@@ -13,6 +13,7 @@ from turnout.core.lanes import Lanes
 from turnout.core.ranges import NotNegative
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
+from turnout.pieces.local import Prox
 from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 
 
@@ -80,26 +81,26 @@ class Ditto(WholeModel, TrainsBeside, name="ditto"):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits a personal model, starting from the shared one."""
-        return OnOwnPart(tuning_rule(local, steps), (_Near(self.proximal),))
+        return OnOwnPart(tuning_rule(local, steps), (Prox(self.proximal),))
 
 
 @dataclass(frozen=True)
 class _Near(Correction):
-    """Add the gradient ``factor (params - center)`` of a proximal term.
+    """Add the gradient ``factor (params - center)`` of a proximal term whose center is not the model that steps start from.
 
     Args:
         factor: lambda.
-        center: the center, ``[P]`` or ``[B, P]``; None is the model from which a client starts.
+        center: the center, ``[P]`` or ``[B, P]``.
     """
 
     factor: float
-    center: torch.Tensor | None = None
+    center: torch.Tensor
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction with its centers in the order of the lanes."""
-        return self if self.center is None or self.center.dim() == 1 else replace(self, center=lanes.of(self.center))
+        return self if self.center.dim() == 1 else replace(self, center=lanes.of(self.center))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the objective with its proximal term."""
-        center = start if self.center is None else self.center
-        return gradient + self.factor * (params - (center if center.dim() == 1 else center[: len(params)]))
+        center = self.center if self.center.dim() == 1 else self.center[: len(params)]
+        return gradient + self.factor * (params - center)
