@@ -285,7 +285,7 @@ def test_baselines_are_compared_and_not_ranked():
     table = table_of([reference, better, made("centralized", (0.9, 0.92, 0.97))], version, "small")
     assert table.standings == alone.standings
     assert (table.ranks, table.nobody) == (alone.ranks, alone.nobody)
-    standing = table.baselines["centralized"]["chance"]
+    standing = table.everyone["centralized"]["chance"]
     assert standing.gap is not None
     assert standing.gap.mean == pytest.approx(0.33)
     assert not standing.is_better

@@ -57,7 +57,7 @@ class Table:
         figure: name of the ranked figure.
         cells: the cells of the tier that have rows.
         standings: of each rule in each cell in which it has the figure, by rule and by cell.
-        baselines: of each baseline in each cell, in the same way.
+        everyone: of baselines and rules, in the same way.
         undefined: reasons why rules are not defined in cells, by rule and by cell.
         ranks: average rank of each rule over the cells in which all ranked rules are defined, ascending.
         ranked_in: these cells.
@@ -67,16 +67,11 @@ class Table:
     figure: str
     cells: tuple[Cell, ...]
     standings: Mapping[str, Mapping[str, Standing]]
-    baselines: Mapping[str, Mapping[str, Standing]]
+    everyone: Mapping[str, Mapping[str, Standing]]
     undefined: Mapping[str, Mapping[str, str]]
     ranks: Mapping[str, float]
     ranked_in: tuple[str, ...]
     nobody: tuple[str, ...]
-
-    @cached_property
-    def everyone(self) -> dict[str, Mapping[str, Standing]]:
-        """The standings of baselines and rules, by rule and by cell."""
-        return {**self.baselines, **self.standings}
 
     @cached_property
     def critical(self) -> float | None:
@@ -114,8 +109,8 @@ def table_of(rows: Iterable[Row], version: Version, tier: str, figure: str = RAN
     ranks = _average_ranks({rule: [standings[rule][name] for name in ranked_in] for rule in ranked}, figure)
     better = {name for row in standings.values() for name, standing in row.items() if standing.is_better}
     nobody = [cell.name for cell in cells if cell.name not in better]
-    baselines = {rule: everyone[rule] for rule in version.baselines if rule in everyone}
-    return Table(figure, tuple(cells), standings, baselines, undefined, ranks, tuple(ranked_in), tuple(nobody))
+    everyone = {rule: everyone[rule] for rule in (*version.baselines, *standings) if rule in everyone}
+    return Table(figure, tuple(cells), standings, everyone, undefined, ranks, tuple(ranked_in), tuple(nobody))
 
 
 def critical_difference(num_rules: int, num_cells: int) -> float | None:
