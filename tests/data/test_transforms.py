@@ -27,7 +27,7 @@ from turnout.data import (
     cifar100_augmentation,
     cifar_augmentation,
 )
-from turnout.data.named.color import brighten, from_levels, sharpen, to_levels, turn_hue
+from turnout.data.named.color import brighten, from_levels, to_levels, turn_hue
 from turnout.data.transforms import apply_transforms, bake, check_transforms, keys_of
 
 DEVICES = [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
@@ -213,14 +213,14 @@ def test_integer_images_give_the_same_levels(transform: Transform) -> None:
 def test_sharpness_equals_pillow(factor: float) -> None:
     for levels in levels_of(20, side=9):
         expected = from_pillow(ImageEnhance.Sharpness(pillow(levels)).enhance(factor))
-        assert torch.equal(sharpen(levels[None].int(), factor)[0], expected.int())
+        assert torch.equal(AdjustSharpness(factor).changed(levels[None].int())[0], expected.int())
 
 
 def test_sharpness_equals_a_hand_computed_example() -> None:
     dot = torch.zeros(1, 1, 3, 3, dtype=torch.int32)
     dot[0, 0, 1, 1] = 100  # blurred: 500 / 13 = 38.46 -> 38, so 2 * 100 - 38
-    assert sharpen(dot, 2.0)[0, 0, 1, 1] == 162
-    assert torch.equal(sharpen(dot[..., :2], 2.0), dot[..., :2])
+    assert AdjustSharpness(2.0).changed(dot)[0, 0, 1, 1] == 162
+    assert torch.equal(AdjustSharpness(2.0).changed(dot[..., :2]), dot[..., :2])
 
 
 @pytest.mark.parametrize("bits", [1, 2, 5, 8])

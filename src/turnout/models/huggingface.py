@@ -17,13 +17,10 @@ from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.core.ranges import Positive
 from turnout.data.federated import FederatedData
 from turnout.models.layers import quantize
-from turnout.models.pretrained import config_of, files_of, first_line, has_weights, needed, plain, short
+from turnout.models.pretrained import TASKS, config_of, files_of, first_line, has_weights, needed, plain, short
 from turnout.models.spec import DropoutRate, ModelSpec
 from turnout.models.transformer import Transformer
 
-_AUTO_CLASSES = {"causal_lm": "AutoModelForCausalLM", "classification": "AutoModelForSequenceClassification"}
-_PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "classification": "SEQ_CLS"}
-TASKS = tuple(_AUTO_CLASSES)
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
@@ -158,7 +155,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 setattr(config, name, 0.0)
         if self.task == "classification":
             config.num_labels = num_classes
-        maker = getattr(transformers, _AUTO_CLASSES[self.task])
+        maker = getattr(transformers, TASKS[self.task][1])
         options = {"attn_implementation": "eager", "dtype": getattr(torch, self.dtype)}
         try:
             if has_weights(self.base):
@@ -177,7 +174,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
             lora_alpha=self.alpha,
             lora_dropout=self.lora_dropout,
             target_modules=list(self.targets) or None,
-            task_type=_PEFT_TASKS[self.task],
+            task_type=TASKS[self.task][0],
             fan_in_fan_out=any(type(layer).__name__ == "Conv1D" for layer in network.modules()),
         )
         try:

@@ -69,6 +69,12 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+TASKS = {
+    "causal_lm": ("CAUSAL_LM", "AutoModelForCausalLM"),
+    "classification": ("SEQ_CLS", "AutoModelForSequenceClassification"),
+}
+"""The names of a task in `peft`, and of the class of `transformers` that loads a base for it."""
+
 BASE = "base"
 """The folder within that of an adapter for a base that has no name."""
 
@@ -84,7 +90,7 @@ def task_of(model: nn.Module | None) -> str:
     """Return the class of `transformers` that loads the base of an adapted model."""
     configs = getattr(getattr(model, "network", None), "peft_config", {})
     task = next((str(getattr(config.task_type, "value", config.task_type)) for config in configs.values()), "CAUSAL_LM")
-    return {"SEQ_CLS": "AutoModelForSequenceClassification", "CAUSAL_LM": "AutoModelForCausalLM"}.get(task, "AutoModel")
+    return dict(TASKS.values()).get(task, "AutoModel")
 
 
 def save_adapter(model: nn.Module, folder: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 from turnout.core.checks import DataError, known_name
 from turnout.data.directory import Place, declare
 from turnout.data.images import decoded
+from turnout.data.named.color import OF_CIFAR10, OF_CINIC10
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source
@@ -74,8 +75,7 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
-    normalize = Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-    return _source(_OF_10, directory, "labels", normalize, {"source": "cifar10"})
+    return _source(_OF_10, directory, "labels", OF_CIFAR10, {"source": "cifar10"})
 
 
 @SOURCES.register
@@ -192,9 +192,8 @@ def cinic10(directory: str | os.PathLike[str] | None = None, *, valid: bool = Fa
     folder = CINIC10.locate(directory)
     x, y = _read([folder / "train", *([folder / "valid"] if valid else [])])
     test_x, test_y = _read([folder / "test"])
-    normalize = Normalize((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
     recipe = {"source": "cinic10", "valid": valid}
-    return Source("cinic10", x, y, 10, test_x, test_y, transforms=(normalize,), recipe=recipe)
+    return Source("cinic10", x, y, 10, test_x, test_y, transforms=(OF_CINIC10,), recipe=recipe)
 
 
 def _read(folders: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:

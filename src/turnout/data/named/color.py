@@ -68,20 +68,15 @@ class AdjustSharpness(OnLevels):
 
     def changed(self, x: torch.Tensor) -> torch.Tensor:
         """Return the levels of all images, sharpened."""
-        return sharpen(x, self.factor)
-
-
-def sharpen(levels: torch.Tensor, factor: float) -> torch.Tensor:
-    """Return the levels of sharpened images, see `AdjustSharpness`."""
-    if min(levels.shape[2:]) <= 2:
-        return levels
-    inner = levels[:, :, 1:-1, 1:-1]
-    rows = levels[:, :, :-2] + levels[:, :, 1:-1] + levels[:, :, 2:]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * inner
-    blurred = (2 * total + 13) // 26  # total / 13, rounded: never half-way, as 13 is odd
-    sharp = levels.clone()
-    sharp[:, :, 1:-1, 1:-1] = (factor * inner + (1.0 - factor) * blurred).clamp(0, 255).to(torch.int32)
-    return sharp
+        if min(x.shape[2:]) <= 2:
+            return x
+        inner = x[:, :, 1:-1, 1:-1]
+        rows = x[:, :, :-2] + x[:, :, 1:-1] + x[:, :, 2:]
+        total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * inner
+        blurred = (2 * total + 13) // 26  # total / 13, rounded: never half-way, as 13 is odd
+        sharp = x.clone()
+        sharp[:, :, 1:-1, 1:-1] = (self.factor * inner + (1.0 - self.factor) * blurred).clamp(0, 255).to(torch.int32)
+        return sharp
 
 
 @dataclass(frozen=True)
@@ -183,28 +178,25 @@ class Equalize(OnLevels):
 
     def changed(self, x: torch.Tensor) -> torch.Tensor:
         """Return the levels of all images, equalized."""
-        return equalize(x)
+        flat = x.flatten(2).flatten(0, 1).long()  # [n C, H W]
+        histogram = torch.zeros(len(flat), 256, dtype=torch.long, device=flat.device)
+        histogram.scatter_add_(1, flat, torch.ones_like(flat))
+        highest = histogram.gather(1, flat.amax(dim=1, keepdim=True))
+        step = (flat.shape[1] - highest) // 255
+        before = histogram.cumsum(dim=1) - histogram
+        table = ((before + step // 2) // step.clamp(min=1)).clamp(max=255)
+        identity = torch.arange(256, device=flat.device)
+        return torch.where(step == 0, identity, table).gather(1, flat).view_as(x).to(x.dtype)
 
 
-def equalize(levels: torch.Tensor) -> torch.Tensor:
-    """Return levels of images ``[n, C, H, W]`` with equalized channels, see `Equalize`."""
-    flat = levels.flatten(2).flatten(0, 1).long()  # [n C, H W]
-    histogram = torch.zeros(len(flat), 256, dtype=torch.long, device=flat.device)
-    histogram.scatter_add_(1, flat, torch.ones_like(flat))
-    highest = histogram.gather(1, flat.amax(dim=1, keepdim=True))
-    step = (flat.shape[1] - highest) // 255
-    before = histogram.cumsum(dim=1) - histogram
-    table = ((before + step // 2) // step.clamp(min=1)).clamp(max=255)
-    identity = torch.arange(256, device=flat.device)
-    return torch.where(step == 0, identity, table).gather(1, flat).view_as(levels).to(levels.dtype)
-
-
-_NORMALIZE = Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+OF_CIFAR10 = Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+OF_CINIC10 = Normalize(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
+OF_SVHN = Normalize(mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970))
 
 
 def cifar_augmentation() -> tuple[Transform, ...]:
     """CIFAR-10: normalization, then a random crop of 32 x 32 out of 40 x 40 and a random horizontal flip."""
-    return (_NORMALIZE, RandomCrop(32, padding=4), RandomHorizontalFlip())
+    return (OF_CIFAR10, RandomCrop(32, padding=4), RandomHorizontalFlip())
 
 
 def cifar100_augmentation() -> tuple[Transform, ...]:
@@ -228,8 +220,7 @@ def cinic10_augmentation() -> tuple[Transform, ...]:
         >>> [type(transform).__name__ for transform in cinic10_augmentation()]
         ['Normalize', 'RandomCrop', 'RandomHorizontalFlip']
     """
-    normalize = Normalize(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
-    return (normalize, RandomCrop(32, padding=4), RandomHorizontalFlip())
+    return (OF_CINIC10, RandomCrop(32, padding=4), RandomHorizontalFlip())
 
 
 def svhn_augmentation() -> tuple[Transform, ...]:
@@ -239,7 +230,7 @@ def svhn_augmentation() -> tuple[Transform, ...]:
         >>> [type(transform).__name__ for transform in svhn_augmentation()]
         ['Normalize', 'RandomCrop']
     """
-    return (Normalize(mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970)), RandomCrop(32, padding=4))
+    return (OF_SVHN, RandomCrop(32, padding=4))
 
 
 AUGMENTATIONS.register(cifar_augmentation, "cifar")

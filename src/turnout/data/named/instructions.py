@@ -189,7 +189,15 @@ class _Reader:
                 left_out.append(len(question))
             else:
                 rows.append(([*question, *target], [*[IGNORED] * len(question), *target], owner))
-        self._check_left_out(left_out, len(records))
+        if not rows:
+            shortest = (
+                f": the shortest prompt has {min(left_out)}; raise it, or shorten the template" if left_out else ""
+            )
+            raise DataError(
+                f"of {len(records)} records none has an answer within max_length={self.max_length} tokens{shortest}"
+            )
+        if left_out:
+            log.warning("left out %d of %d records without an answer within max_length", len(left_out), len(records))
         if self.pack:
             rows = _packed(rows, self.max_length or 0)
         names = ("input_ids", "labels", *([self.client_id] if self.client_id else []))
@@ -207,16 +215,6 @@ class _Reader:
             ) from error
         end = [] if self.end is None else [self.end]
         return _prompt(self.tokenizer, prompt), [*_tokens(self.tokenizer, response), *end], owner
-
-    def _check_left_out(self, prompts: Sequence[int], number: int) -> None:
-        """Warn of records that are left out, whose prompts have these lengths; raise an error if all are."""
-        if len(prompts) == number:
-            shortest = f": the shortest prompt has {min(prompts)}; raise it, or shorten the template" if prompts else ""
-            raise DataError(
-                f"of {number} records none has an answer within max_length={self.max_length} tokens{shortest}"
-            )
-        if prompts:
-            log.warning("left out %d of %d records without an answer within max_length", len(prompts), number)
 
 
 def _packed(examples: Sequence[Row], length: int) -> list[Row]:

@@ -11,9 +11,9 @@ import torch
 from turnout.core.checks import DataError
 from turnout.core.extras import imported
 from turnout.data.directory import Place, declare
+from turnout.data.named.color import OF_SVHN
 from turnout.data.reading import check_file, most_bytes, too_large
 from turnout.data.source import SOURCES, Source
-from turnout.data.transforms import Normalize
 
 SVHN = Place("svhn", ("train_32x32.mat", "test_32x32.mat"), ("SVHN", "svhn", "."))
 declare("svhn", SVHN)
@@ -37,8 +37,7 @@ def svhn(directory: str | os.PathLike[str] | None = None) -> Source:
     """
     folder = SVHN.locate(directory)
     (x, y), (test_x, test_y) = (_read(folder / file) for file in SVHN.files)
-    normalize = Normalize((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
-    return Source("svhn", x, y, 10, test_x, test_y, transforms=(normalize,), recipe={"source": "svhn"})
+    return Source("svhn", x, y, 10, test_x, test_y, transforms=(OF_SVHN,), recipe={"source": "svhn"})
 
 
 def _read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,6 +21,8 @@ from turnout.data.transforms import Transform
 _LONGEST_LINE = 1 << 20
 """The limit of bytes per line, for files that are not in this format."""
 
+_NEEDED = "needed a file in GloVe's text format, a word and its numbers in each line"
+
 _WORD = re.compile(r"[\w']+|[.,!?;]")
 
 
@@ -77,7 +79,7 @@ def read_vectors(path: Path, words: Container[str]) -> dict[str, np.ndarray]:
 
 def _line(content: bytes, where: str) -> str:
     """Decode a line."""
-    needed = "needed a file in GloVe's text format, a word and its numbers in each line, in UTF-8"
+    needed = f"{_NEEDED}, in UTF-8"
     if len(content) == _LONGEST_LINE:
         raise DataError(f"{where}: it has {_LONGEST_LINE:,} bytes or more; {needed}")
     try:
@@ -89,8 +91,7 @@ def _line(content: bytes, where: str) -> str:
 def _vector(values: list[str], dimension: int, where: str) -> np.ndarray:
     if len(values) < dimension or not values:
         raise DataError(
-            f"{where}: found {len(values)} numbers, expected {dimension or 'at least one'} as in the first line: needed a "
-            "file in GloVe's text format, a word and its numbers in each line"
+            f"{where}: found {len(values)} numbers, expected {dimension or 'at least one'} as in the first line: {_NEEDED}"
         )
     try:
         with np.errstate(over="ignore"):  # infinity raises an error below
@@ -122,7 +123,7 @@ def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndar
     if not vectors:
         raise DataError(
             f"{path}: has none of the {len(words)} words of the data, such as {', '.join(map(repr, list(words)[:3]))}: "
-            "needed a file in GloVe's text format, a word and its numbers in each line"
+            f"{_NEEDED}"
         )
     row_of = {spelling: row for row, spelling in enumerate(vectors, start=1)}
     rows = [row_of.get(word, row_of.get(word.lower(), 0)) for word in words]

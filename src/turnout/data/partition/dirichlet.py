@@ -53,9 +53,10 @@ class Dirichlet(Artificial, name="dirichlet"):
         if self.min_examples > most:
             needed = f"at most {most}: {num_clients} clients share {len(labels)} examples"
             raise refuse("min_examples", given=self.min_examples, needed=needed)
-        best = 0
+        shape, best = (num_clients, int(labels.max() - labels.min()) + 1), 0
         for _ in range(_DRAWS):
-            clients = self._draw(labels, num_clients, rng)
+            log_kappa = log_dirichlet(self.alpha, shape, rng)
+            clients = cut_by_shares(labels, np.exp(log_kappa - log_kappa.max(axis=0)))
             least = min(len(rows) for rows in clients)
             if least >= self.min_examples:
                 return clients
@@ -67,11 +68,6 @@ class Dirichlet(Artificial, name="dirichlet"):
             f"smallest had {best} examples",
             instead="Write fewer clients, a larger alpha, or min_examples=0 with empty='drop' in split()",
         )
-
-    def _draw(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Draw one partition by the equation above."""
-        log_kappa = log_dirichlet(self.alpha, (num_clients, int(labels.max() - labels.min()) + 1), rng)
-        return cut_by_shares(labels, np.exp(log_kappa - log_kappa.max(axis=0)))
 
 
 def log_dirichlet(alpha: float | np.ndarray, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
