@@ -65,7 +65,9 @@ def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
     table = merge(table, {"pace": without(suited.pace, ("name",))})
     if lr := suited.lr.get(data):
         table = merge(table, {"local": {"lr": lr}})
-    if any(_says_speed(layer.get("population", {})) for layer in layers):
+    speeds = [layer.get("population", {}).get("speed", {}) for layer in layers]
+    # Options of the default model of speed are no other model.
+    if any("kind" in speed if isinstance(speed, Mapping) else True for speed in speeds):
         return table
     return merge(table, {"population": {"speed": _DEFAULTS["speed"]}})
 
@@ -84,9 +86,3 @@ def local(under: Table, layers: Sequence[Table]) -> Table:
         **(under.get("local", {}) if solver == "sgd" else {}),
         **(suited if suited.get("solver", "sgd") == solver else {}),
     }
-
-
-def _says_speed(population: Table) -> bool:
-    """Return whether a layer specifies a model of speed, and not only options of the default one."""
-    speed = population.get("speed", {})
-    return "kind" in speed if isinstance(speed, Mapping) else True

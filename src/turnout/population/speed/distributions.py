@@ -15,7 +15,7 @@ from turnout.core.ranges import Positive
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, check_parts, device_profiles, unnamed
+from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Distribution, Group, assign, device_profiles, unnamed
 
 Per = Literal["step", "task"]
 
@@ -68,9 +68,9 @@ class Speed(SpeedModel, name="delays"):
         [8.5, 8.5, 8.5]
     """
 
-    compute: Delay = field(default_factory=Constant)
-    upload: Delay = field(default_factory=lambda: Constant(0.0))
-    download: Delay = field(default_factory=lambda: Constant(0.0))
+    compute: Distribution = field(default_factory=Constant)
+    upload: Distribution = field(default_factory=lambda: Constant(0.0))
+    download: Distribution = field(default_factory=lambda: Constant(0.0))
     per: Per = "step"
     upload_bandwidth: Positive | None = None
     download_bandwidth: Positive | None = None
@@ -80,7 +80,6 @@ class Speed(SpeedModel, name="delays"):
     link_spread: Spread = 0.0
 
     def __post_init__(self) -> None:
-        check_parts(self)
         if isinstance(self.groups, str | os.PathLike):
             object.__setattr__(self, "groups", os.fspath(self.groups))
             return

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,6 +18,17 @@ from turnout.population.delay import Constant, Delay
 from turnout.population.table import by_number, cells, clients, numbered, numbers, read_table
 
 DELAYS, BANDWIDTHS = ("compute", "upload", "download"), ("upload_bandwidth", "download_bandwidth")
+
+
+def _check_delay(name: str, value: object) -> None:
+    """Check that an option is a `Delay`."""
+    if not isinstance(value, Delay):
+        hint = f"Constant({value})" if isinstance(value, int | float) else "Uniform(1, 2)"
+        raise refuse(name, given=value, needed="a distribution of delays", instead=f"Write delay.{hint}")
+
+
+Distribution = Annotated[Delay, _check_delay]
+"""A distribution of delays."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +57,15 @@ class Group(ExplainsArguments):
     """
 
     share: Positive = 1.0
-    compute: Delay | None = None
-    upload: Delay | None = None
-    download: Delay | None = None
+    compute: Distribution | None = None
+    upload: Distribution | None = None
+    download: Distribution | None = None
     upload_bandwidth: Positive | None = None
     download_bandwidth: Positive | None = None
     clients: tuple[int | str, ...] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_parts(self, optional=True)
         if self.clients is not None:
             object.__setattr__(self, "clients", tuple(self.clients))
             if not self.clients:
@@ -63,15 +73,6 @@ class Group(ExplainsArguments):
             for client in self.clients:
                 if not isinstance(client, str):
                     count("clients", client, least=0, instead="Client numbers start at 0")
-
-
-def check_parts(piece: object, *, optional: bool = False) -> None:
-    """Check that the delays of a piece are `Delay` objects."""
-    for name in DELAYS:
-        delay = getattr(piece, name)
-        if not isinstance(delay, Delay) and not (optional and delay is None):
-            hint = f"Constant({delay})" if isinstance(delay, int | float) else "Uniform(1, 2)"
-            raise refuse(name, given=delay, needed="a distribution of delays", instead=f"Write delay.{hint}")
 
 
 def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int) -> np.ndarray:
