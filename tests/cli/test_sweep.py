@@ -45,6 +45,15 @@ def test_every_point_runs_and_the_best_is_printed(turnout: Turnout, small: Seque
     assert settings["algorithm"] == {"name": "fedavg"}
 
 
+def test_settings_of_several_algorithms_need_the_name_of_one(turnout: Turnout, small: Sequence[str]) -> None:
+    Path("several.toml").write_text("rounds = 2\n[algorithms.fedavg]\n[algorithms.mifa]\n")
+    command = ("sweep", "--config", "several.toml", "--grid", "local.lr=0.01,0.1", "--print-config", *small)
+    result = turnout(*command)
+    assert result.exit_code == 2
+    assert "the settings are for several algorithms: add --algorithm fedavg|mifa" in result.stderr
+    assert 'name = "mifa"' in turnout(*command, "--algorithm", "mifa").stdout
+
+
 def test_threads_apply_to_every_run(turnout: Turnout, small: Sequence[str]) -> None:
     command = ("sweep", "--grid", "local.lr=0.01,0.1", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--no-report", *small)
     assert turnout(*command, "--threads", 2).exit_code == 0
