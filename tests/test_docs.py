@@ -238,7 +238,7 @@ def test_reference_has_every_public_name(site):
     pages = {name: page for page, names in site.reference().items() for name in names}
     assert pages["turnout.pieces.selection.uniform.Uniform"] == "selection"
     assert pages["turnout.population.availability.markov.Markov"] == "population"
-    assert pages["turnout.pieces.server_optimizer.adam.ServerAdam"] == "server_optimizer"
+    assert pages["turnout.pieces.server_optimizer.adaptive.ServerAdam"] == "server_optimizer"
     assert pages["turnout.protocol.pace.buffered.Buffered"] == "pace"
     assert {"turnout.result.Result", "turnout.base.weighting.Weighting", "turnout.core.types.Report"} <= set(shown)
 
