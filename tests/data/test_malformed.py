@@ -371,6 +371,10 @@ def test_unsigned_labels_are_accepted():
             "text 0 has 2 tokens in 'input_ids' and 1 in 'attention_mask'",
         ),
         ({"input_ids": [[1, 2]], "attention_mask": []}, "there are 1 texts in 'input_ids' and 0 in 'attention_mask'"),
+        (
+            {"input_ids": [[1, 2]], "labels": [[1, 2, 3]], "attention_mask": [[1, 1]]},
+            "text 0 has 3 tokens in 'labels' and 2 in 'attention_mask'",
+        ),
         ({"input_ids": [[1, 2]], "labels": []}, "there are 1 texts in 'input_ids' and 0 in 'labels'"),
     ],
 )

@@ -41,6 +41,7 @@ def test_vectorized_gradients_equal_those_one_by_one():
         ({"channels": ()}, r"channels: got \(\), .* Write the channels of each block: \(32, 64\)"),
         ({"dropout": (0.3,)}, "dropout: got .* one for each block"),
         ({"dropout": (0.3, 1.0)}, "dropout: got 1.0"),
+        ({"hidden_dropout": 1.0}, "hidden_dropout: got 1.0"),
         ({"hidden": 0}, "hidden: got 0"),
     ],
 )
