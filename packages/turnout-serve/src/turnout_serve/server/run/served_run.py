@@ -20,7 +20,6 @@ from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.run.blame import Blame
 from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
-from turnout_serve.server.run.measurements import Measurements
 from turnout_serve.server.run.noise import Noise
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
@@ -100,7 +99,6 @@ class ServedRun:
         self.extra = ExtraPhases(setting, self.coordinator, self.reports.body)
         parts = self.coordinator, self.reports, self.extra, ledger
         self.tasks = TrainingTasks(book, *parts, publish, setting.heartbeat)
-        self._measurements = Measurements(self.server, self.reports, self.tasks)
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self.renew(noise)
 
@@ -178,7 +176,7 @@ class ServedRun:
             except Exception as error:
                 if not (rows := self._blame.of_choice(error)):
                     raise
-                self._measurements.drop(rows, error)
+                self.tasks.drop_measurements(rows, error)
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Return the reports of a batch; the noise of a step follows from them."""
@@ -199,8 +197,8 @@ class ServedRun:
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
         """Record a server step, and forget the reports that were used."""
         self.reports.forget(action.tasks)
-        if isinstance(action, Gather):
-            self._measurements.gathered(action)
+        if isinstance(action, Gather) and action.phase == "measure":
+            self.tasks.measured = dict(zip(action.clients, action.tasks, strict=True))
         if stepped is None:
             return
         self.noise = self._next_noise
@@ -231,7 +229,7 @@ class ServedRun:
             log.error(text, extra={"clients": clients, "tasks": list(tasks), "reason": str(error) or repr(error)})
         if not self.extra.declared:  # of a sum under masks, the messages of its earlier phases were used
             self.reports.exclude(tasks, repr(error))
-        self._measurements.drop(rows, error)
+        self.tasks.drop_measurements(rows, error)
         return tasks
 
     def unused(self) -> list[str]:
@@ -244,7 +242,7 @@ class ServedRun:
             "tasks": [[client, task.json()] for client, task in self._book.training()],
             "bodies": list(self.reports.bodies.items()),
             "timers": list(self.tasks.timers.items()),
-            "measuring": list(self._measurements.task_of.items()),
+            "measuring": list(self.tasks.measured.items()),
             "rounds": self.server.rounds,
             "min_clients": self.min_clients,
             **self.extra.facts(),
@@ -255,7 +253,7 @@ class ServedRun:
         for client, table in facts["tasks"]:
             self._book.add(client, Assignment.read(table))
         self.reports.bodies, self.tasks.timers = dict(facts["bodies"]), dict(facts["timers"])
-        self._measurements.task_of = dict(facts.get("measuring", ()))
+        self.tasks.measured = dict(facts.get("measuring", ()))
         self.extra.restore(facts)
         self.coordinator.attendances.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)

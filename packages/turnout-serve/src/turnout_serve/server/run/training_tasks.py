@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from turnout.core.types import State
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Ask, Drop, SetTimer
@@ -34,6 +36,7 @@ class TrainingTasks:
 
     Attributes:
         timers: when each timer expires, in seconds of the server.
+        measured: the task of each client that has measured for the present round.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class TrainingTasks:
         self._book, self._coordinator, self._reports = book, coordinator, reports
         self._extra, self._ledger, self._publish, self._heartbeat = extra, ledger, publish, heartbeat
         self.timers: dict[int, float] = {}
+        self.measured: dict[int, int] = {}
 
     def ask(self, ask: Ask) -> None:
         """Give clients tasks; where the messages of an extra phase make it impossible, they count as failed."""
@@ -90,6 +94,18 @@ class TrainingTasks:
         self._reports.forget(tasks)
         if self._ledger is not None:
             self._ledger.drop(reason, clients)
+
+    def drop_measurements(self, rows: Sequence[int], error: Exception) -> None:
+        """Drop the measurements in some rows, because they raise an error."""
+        server = self._coordinator.server
+        if not rows or (measured := server.measured) is None:
+            return
+        clients = np.unique(measured.client[list(rows)]).tolist()
+        tasks = [self.measured[client] for client in clients]
+        log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
+        server.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
+        self._reports.exclude(tasks, repr(error))
+        self.end(tasks, clients, "unusable")
 
     def end_all(self, reason: str) -> None:
         """End all open tasks for a reason."""
