@@ -195,9 +195,8 @@ class Driver:
     def begin(self, num_clients: int) -> ServedRun:
         """Make the run, before its first task."""
         parts = self.setting, self._reports, self.ledger, self.roster, self.tasks
-        self.run = run = ServedRun(*parts, num_clients, self.budget.noise, self.publish, self._stepped)
-        self.budget.begin(run)
-        return run
+        self.run = ServedRun(*parts, num_clients, self.budget, self.publish, self._stepped)
+        return self.run
 
     def _stepped(self, stepped: Stepped, is_last: bool) -> None:
         """Report a server step, and have clients evaluate the new model where that is due."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from turnout.core.types import Report
 from turnout.privacy.plan import Plan
+from turnout.protocol.federated_server import FederatedServer
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.run.noise import Noise
-from turnout_serve.server.run.served_run import ServedRun
 from turnout_serve.server.run.setting import RunSetting
 
 
@@ -19,25 +20,23 @@ class PrivacyBudget:
         setting: setting of the run.
 
     Attributes:
+        noise: secret and history that the noise of the next release follows from.
         charged: noised answers that count against the budget, whether or not they were opened.
         on_charge: called when an answer is counted, before any client is asked for it.
     """
 
     def __init__(self, setting: RunSetting) -> None:
-        self._setting, self._noise = setting, Noise()
-        self._run: ServedRun | None = None
+        self._setting = setting
+        self.noise = self._next = Noise()
+        self._server: FederatedServer | None = None
         self.charged = 0
         self.on_charge: Callable[[], None] = lambda: None
 
-    def begin(self, run: ServedRun) -> None:
-        """Account for the releases of a run, which is about to take its first step."""
-        self._run = run
+    def begin(self, server: FederatedServer) -> None:
+        """Account for the releases of a run, whose server is about to take its first step."""
+        self._server = server
+        self.set_noise(self.noise)
         self.set_charged(self.charged)
-
-    @property
-    def noise(self) -> Noise:
-        """Secret and history that the noise of the next release follows from."""
-        return self._noise if self._run is None else self._run.noise
 
     def renew(self, entry: Entry) -> None:
         """Take over the secret of an entry for all later releases."""
@@ -45,9 +44,22 @@ class PrivacyBudget:
 
     def set_noise(self, noise: Noise) -> None:
         """Set what the noise of all later releases follows from."""
-        self._noise = noise
-        if self._run is not None:
-            self._run.renew(noise)
+        self.noise = noise
+        self._set_next(noise)
+
+    def try_step(self, reports: Report, digests: Iterable[str | None]) -> None:
+        """Set the noise of a step that uses these reports, whose files have these digests."""
+        # Kept apart from `noise` until the step is taken: one that raises is tried again, with other reports.
+        self._set_next(self.noise.after(reports, digests))
+
+    def stepped(self) -> None:
+        """Have the noise of later releases follow from that of the step that was just taken."""
+        self.noise = self._next
+
+    def _set_next(self, noise: Noise) -> None:
+        self._next = noise
+        if self._server is not None:
+            self._server.noise_of(noise.of_step, noise.lost)
 
     def refuses_answer(self) -> str | None:
         """Return why clients cannot be asked for another evaluation or query; None where they can."""
@@ -59,7 +71,7 @@ class PrivacyBudget:
         """Return the fields of `turnout_serve.wire.status.Privacy`; None for a run without noise."""
         if (plan := self._plan) is None:
             return None
-        version = 0 if self._run is None else self._run.server.state.version
+        version = 0 if self._server is None else self._server.state.version
         epsilon = plan.spent(version, self._rounds, self.noise.lost, self.charged)
         answers = {} if plan.answers is None else {"answers": self.charged, "most_answers": plan.answers.most}
         return {"epsilon": epsilon, "delta": plan.delta, "budget": plan.budget, **answers}
@@ -72,15 +84,16 @@ class PrivacyBudget:
     def set_charged(self, answers: int) -> None:
         """Set the number of noised answers."""
         self.charged = answers
-        if self._run is not None:
-            self._run.server.count_answers(answers)
+        if self._server is not None:
+            self._server.count_answers(answers)
 
     @property
     def _rounds(self) -> int:
-        return self._setting.rounds if self._run is None else self._run.rounds
+        planned = None if self._server is None else self._server.rounds
+        return self._setting.rounds if planned is None else planned
 
     @property
     def _plan(self) -> Plan | None:
         """The privacy of the run with the correlation that was searched for its noise; None without noise."""
         plan = self._setting.algorithm.noised_privacy
-        return plan if plan is None or self._run is None else plan.of(self._run.server.state.slots["aggregation"])
+        return plan if plan is None or self._server is None else plan.of(self._server.state.slots["aggregation"])

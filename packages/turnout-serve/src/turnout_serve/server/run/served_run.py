@@ -18,9 +18,9 @@ from turnout.protocol.pace import Gather, Step
 from turnout.protocol.scheduler import Scheduler
 from turnout_serve.server.journal.entries import Entry, Outcome
 from turnout_serve.server.run.blame import Blame
+from turnout_serve.server.run.budget import PrivacyBudget
 from turnout_serve.server.run.extra_phases import ExtraPhases
 from turnout_serve.server.run.ledger import Ledger
-from turnout_serve.server.run.noise import Noise
 from turnout_serve.server.run.publication import Published
 from turnout_serve.server.run.reports import Reports
 from turnout_serve.server.run.roster import Roster
@@ -44,7 +44,7 @@ class ServedRun:
         roster: tells which clients are present.
         book: the open tasks of clients.
         num_clients: N at the first task.
-        noise: secret and history that the noise of its steps follows from.
+        budget: the noise of its steps.
         publish: function that writes the present model to a file.
         after_step: is called after a server step, with True after the last one.
 
@@ -54,7 +54,6 @@ class ServedRun:
         tasks: begins and ends training tasks, and has the timers.
         reports: as given.
         extra: the phases after training.
-        noise: secret and history that the noise of the next step follows from.
         over: reason that the run is over; None while it goes on.
         empty_steps: server steps in a row without a usable report, in this process; a step whose sum a client
             prevented, which is excluded from then on, does not count, nor does one that clients took part in before the
@@ -71,12 +70,12 @@ class ServedRun:
         roster: Roster,
         book: TaskBook,
         num_clients: int,
-        noise: Noise,
+        budget: PrivacyBudget,
         publish: Callable[[], Published],
         after_step: Callable[[Stepped, bool], None],
     ) -> None:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
-        self._book, self.reports = book, reports
+        self._book, self._budget, self.reports = book, budget, reports
         self.over: str | None = None
         self.empty_steps = self._num_barred = 0
         self.min_clients, self.used = 1, tuple[int, ...]()
@@ -100,17 +99,12 @@ class ServedRun:
         parts = self.coordinator, self.reports, self.extra, ledger
         self.tasks = TrainingTasks(book, *parts, publish, setting.heartbeat)
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
-        self.renew(noise)
+        budget.begin(self.server)
 
     @property
     def rounds(self) -> int:
         """Server steps that are planned."""
         return self.setting.rounds if self.server.rounds is None else self.server.rounds
-
-    def renew(self, noise: Noise) -> None:
-        """Set what the noise of all later steps follows from."""
-        self.noise = self._next_noise = noise
-        self.server.noise_of(noise.of_step, noise.lost)
 
     @property
     def is_held(self) -> bool:
@@ -189,9 +183,7 @@ class ServedRun:
         reports = extra.report(batch) if summed else self.reports.read(batch, server)
         if batch.phase == "train":
             digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
-            # Kept apart from `noise` until the step is taken: one that raises is tried again, with other reports.
-            self._next_noise = self.noise.after(reports, digests)
-            server.noise_of(self._next_noise.of_step, self._next_noise.lost)
+            self._budget.try_step(reports, digests)
         return reports
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
@@ -201,7 +193,7 @@ class ServedRun:
             self.tasks.measured = dict(zip(action.clients, action.tasks, strict=True))
         if stepped is None:
             return
-        self.noise = self._next_noise
+        self._budget.stepped()
         self.used = action.tasks
         _warn_of_absent(self, action)
         self.extra.keep(self.scheduler.pace.busy())
