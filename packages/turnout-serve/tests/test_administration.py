@@ -99,7 +99,7 @@ def test_administrator_routes_require_the_administrator_token(world, route):
 def test_server_without_administrator_refuses_every_token(world):
     """The empty token is refused, too: a server without an administrator does not have its hash."""
     deployed = world(RUN)
-    deployed.host.http._gate.strangers._administrator = ""
+    deployed.host.http._gate._administrator = ""
     assert deployed.host.administer("GET", "clients").status == 401
 
 
@@ -149,7 +149,7 @@ def test_administrator_token_is_drawn_once_and_readable_by_owner_only(folder, mo
         started()
     path.unlink()
     monkeypatch.setenv("TURNOUT_ADMIN_TOKEN", "e" * 40)
-    assert started().http._gate.strangers._administrator == hashed("e" * 40)
+    assert started().http._gate._administrator == hashed("e" * 40)
     assert not path.exists()
     monkeypatch.setenv("TURNOUT_ADMIN_TOKEN", "e" * 31)
     with pytest.raises(ConfigurationError, match="TURNOUT_ADMIN_TOKEN: needed a token"):

@@ -64,18 +64,24 @@ class Strangers:
     Args:
         options: of the server. An address without a token has a fifth of the `rate` of a client.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
+
+    Attributes:
+        known: function that returns the client of a token, for the log; nothing for an unknown token.
     """
 
     def __init__(self, options: Options, administrator: str = "") -> None:
         self._limit, self._administrator = RateLimit(options.rate / 5, 2 * options.rate), administrator
         self._trusted, self._public_status = options.trusted, options.public_status
+        self.known: Callable[[str], dict[str, Any]] = lambda _: {}
 
-    def admit(
-        self, sender: Sender, request: Request, known: Callable[[str], dict[str, Any]] = lambda _: {}
-    ) -> dict[str, Any]:
-        """Admit a sender that is no client; see `Gate.admit` and `administrator`."""
+    def admit(self, sender: Sender, request: Request) -> dict[str, Any]:
+        """Admit the sender of a request, who is no client; return what the method of its route is told of it.
+
+        Raises:
+            Refused: if it has not the token for that, or sends too many requests.
+        """
         if sender == "administrator" or (sender == "operator" and not self._public_status):
-            self.administrator(request, known)
+            self.administrator(request)
             return {}
         self.count(request)
         return {"token": self.token(request)} if sender == "newcomer" else {}
@@ -94,12 +100,8 @@ class Strangers:
             )
         return token
 
-    def administrator(self, request: Request, known: Callable[[str], dict[str, Any]]) -> None:
+    def administrator(self, request: Request) -> None:
         """Admit the administrator.
-
-        Args:
-            request: request of the sender.
-            known: finds the client of a token; see `turnout_serve.server.service.Service.known`.
 
         Raises:
             Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
@@ -108,7 +110,7 @@ class Strangers:
         if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
             return
         self.count(request)
-        client = known(token)
+        client = self.known(token)
         tell_refusal("authentication failed", request, "not the administrator's token", client)
         if client:
             raise Refused(403, "this takes the administrator's token, not a client's")
@@ -130,8 +132,8 @@ def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead
         raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
 
 
-class Gate:
-    """Admit requests by their token, at a limited rate.
+class Gate(Strangers):
+    """Admit clients by their token, at a limited rate, and all others as `Strangers` does.
 
     Args:
         service: looks up clients.
@@ -139,25 +141,18 @@ class Gate:
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
 
     Attributes:
-        strangers: reads tokens, and counts requests without a known one.
         newcomers: limits new clients by their network.
     """
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
-        self.strangers = Strangers(options, administrator)
-        self._service, self._trusted = service, options.trusted
+        super().__init__(options, administrator)
+        self._service, self.known = service, service.known
         hourly, rate = options.enrollments_per_address, options.rate
-        self.newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
+        self.newcomers, self._of_clients = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
     def admit(self, sender: Sender, request: Request) -> dict[str, Any]:
-        """Admit the sender of a request; return what the method of its route is told of it.
-
-        Raises:
-            Refused: if it has not the token for that, or sends too many requests.
-        """
-        if sender == "client":
-            return {"client": self.client(request)}
-        return self.strangers.admit(sender, request, self._service.known)
+        """Admit the sender of a request, as `Strangers.admit` does."""
+        return {"client": self.client(request)} if sender == "client" else super().admit(sender, request)
 
     def client(self, request: Request) -> int:
         """Return the client that sends a request.
@@ -165,16 +160,16 @@ class Gate:
         Raises:
             Refused: if a token is unknown, or there are too many requests.
         """
-        token = self.strangers.token(request)
+        token = self.token(request)
         try:
             client = self._service.client_of(token)
             if client is None:
                 raise Refused(401, UNKNOWN)
         except Refused as refused:
-            self.strangers.count(request)
-            tell_refusal("authentication failed", request, str(refused), self._service.known(token))
+            self.count(request)
+            tell_refusal("authentication failed", request, str(refused), self.known(token))
             raise
-        _slow_down(self._limit, client)
+        _slow_down(self._of_clients, client)
         if (subject := request.scope.get(CERTIFICATE)) is not None:
             self._service.certificates[client] = subject
         return client
