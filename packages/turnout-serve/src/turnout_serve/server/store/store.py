@@ -20,8 +20,7 @@ from turnout_serve.server.journal.entries import Entry, chained, first_link, tab
 from turnout_serve.server.store import database as db
 from turnout_serve.server.store.database import Claim, StoreLost, StoreUnavailable, rows, transaction, upsert_of
 from turnout_serve.server.store.facts import BEGINS, Facts
-from turnout_serve.server.store.file_store import open_files
-from turnout_serve.server.store.opened_folder import opened_folder
+from turnout_serve.server.store.opened_folder import open_files, opened_folder
 from turnout_serve.server.store.outcomes import Outcomes
 from turnout_serve.wire.administrator import JOURNAL_FILE
 
