@@ -86,6 +86,8 @@ class Options:
         count("port", self.port, least=0, most=65_535)
         count("enrollments_per_address", self.enrollments_per_address, least=0)
         count("min_answers", self.min_answers)
+        if self.keep_reports is not None:
+            count("keep_reports", self.keep_reports)
         if self.max_examples is not None:
             count("max_examples", self.max_examples, most=MAX_COUNT)
         if (self.certificate is None) != (self.key is None):

@@ -7,8 +7,8 @@ import time
 
 from turnout.core.checks import CheckpointError, Diverged, counted
 from turnout.record.lock import FolderGone
+from turnout_serve.server.journal import retention
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.retention import Retention
 from turnout_serve.server.journal.saved_state import save
 from turnout_serve.server.options import Options
 from turnout_serve.server.store.database import StoreLost
@@ -32,8 +32,7 @@ class Checkpoints:
     """
 
     def __init__(self, driver: Driver, options: Options) -> None:
-        self._driver, self._interval = driver, options.checkpoint_every
-        self._retention = Retention(driver.store, options.keep_reports)
+        self._driver, self._interval, self._kept = driver, options.checkpoint_every, options.keep_reports
         self.error: str | None = None
         self._mark()
 
@@ -64,7 +63,8 @@ class Checkpoints:
             self._driver.store.commit()
             save(self._driver)
             self.error = None
-            self._retention.apply(self._driver)
+            if self._kept is not None:
+                retention.keep(self._driver, self._kept)
         except (FolderGone, StoreLost):
             raise
         except CheckpointError as error:

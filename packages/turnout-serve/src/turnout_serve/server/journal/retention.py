@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from turnout.core.checks import CheckpointError, count
+from turnout.core.checks import CheckpointError
 from turnout.record import checkpoint, storage
 from turnout.record.lock import FolderGone
 from turnout_serve.server.journal.driver import Driver
@@ -47,63 +47,49 @@ def anchors(folder: Path, begins: int = 0) -> list[Anchor]:
     return sorted((anchor for anchor in complete if anchor.number >= begins), key=lambda anchor: anchor.number)
 
 
-class Retention:
+def keep(driver: Driver, steps: int) -> None:
     """Keep the reports of the last steps: at least `steps`, at most twice as many plus those between two checkpoints.
 
-    Args:
-        store: the journal and reports.
-        steps: server steps whose reports are kept; None keeps all, and makes no anchors.
+    Make an anchor of the checkpoint that was just saved, if one is due, and delete what precedes the oldest one. Where
+    something cannot be written or deleted now, nothing is lost, and a later call does it.
 
     Raises:
-        ConfigurationError: if a number of steps is below 1.
+        FolderGone, StoreLost: if the folder was removed, or another server has the journal.
     """
+    try:
+        _delete_before(driver.store, _anchored(driver, steps), driver.version - steps)
+    except (FolderGone, StoreLost):
+        raise
+    except (CheckpointError, OSError) as error:
+        log.error("retention failed", extra={"reason": str(error)})
 
-    def __init__(self, store: Store, steps: int | None) -> None:
-        if steps is not None:
-            count("keep_reports", steps)
-        self._store, self._steps = store, steps
 
-    def apply(self, driver: Driver) -> None:
-        """Make an anchor of the checkpoint that was just saved, if one is due, and delete what precedes the oldest one.
+def _anchored(driver: Driver, steps: int) -> list[Anchor]:
+    """Return the anchors, after making another one if the last is so many steps old."""
+    folder = driver.store.folder
+    present = anchors(folder, driver.store.facts.begins)
+    if not present or driver.version >= present[-1].version + steps:
+        path = folder / FOLDER / f"{driver.applied}-{driver.version}"
+        storage.save(path, {checkpoint.FILE: partial(_link, folder / checkpoint.FILE)})
+        present.append(Anchor(path, driver.applied, driver.version))
+    return present
 
-        Where something cannot be written or deleted now, nothing is lost, and a later call does it.
 
-        Raises:
-            FolderGone, StoreLost: if the folder was removed, or another server has the journal.
-        """
-        try:
-            if self._steps is not None:
-                self._delete_before(self._anchors(driver, self._steps), driver.version - self._steps)
-        except (FolderGone, StoreLost):
-            raise
-        except (CheckpointError, OSError) as error:
-            log.error("retention failed", extra={"reason": str(error)})
-
-    def _anchors(self, driver: Driver, steps: int) -> list[Anchor]:
-        """Return the anchors, after making another one if the last is so many steps old."""
-        folder = self._store.folder
-        present = anchors(folder, self._store.facts.begins)
-        if not present or driver.version >= present[-1].version + steps:
-            path = folder / FOLDER / f"{driver.applied}-{driver.version}"
-            storage.save(path, {checkpoint.FILE: partial(_link, folder / checkpoint.FILE)})
-            present.append(Anchor(path, driver.applied, driver.version))
-        return present
-
-    def _delete_before(self, present: list[Anchor], version: int) -> None:
-        """Delete what precedes the last anchor of at most this version."""
-        old = [anchor for anchor in present if anchor.version <= version]
-        if not old or old[-1].number <= self._store.facts.begins:
-            return
-        oldest = old[-1]
-        # The order makes a crash anywhere harmless: the transaction that deletes entries also records from which one on the
-        # journal is whole, and files that are left over are deleted by a later call.
-        unused = checkpoint.facts(oldest.path)["unused"]  # reports from before the anchor that a step after it uses
-        self._store.compact(oldest.number)
-        self._store.keep_reports(oldest.number, unused)
-        for path in (self._store.folder / FOLDER).iterdir():
-            if path not in {anchor.path for anchor in present if anchor.number >= oldest.number}:
-                shutil.rmtree(path, ignore_errors=True)
-        log.info("journal truncated", extra={"entry": oldest.number, "step": oldest.version})
+def _delete_before(store: Store, present: list[Anchor], version: int) -> None:
+    """Delete what precedes the last anchor of at most this version."""
+    old = [anchor for anchor in present if anchor.version <= version]
+    if not old or old[-1].number <= store.facts.begins:
+        return
+    oldest = old[-1]
+    # The order makes a crash anywhere harmless: the transaction that deletes entries also records from which one on the
+    # journal is whole, and files that are left over are deleted by a later call.
+    unused = checkpoint.facts(oldest.path)["unused"]  # reports from before the anchor that a step after it uses
+    store.compact(oldest.number)
+    store.keep_reports(oldest.number, unused)
+    for path in (store.folder / FOLDER).iterdir():
+        if path not in {anchor.path for anchor in present if anchor.number >= oldest.number}:
+            shutil.rmtree(path, ignore_errors=True)
+    log.info("journal truncated", extra={"entry": oldest.number, "step": oldest.version})
 
 
 def replay_start(folder: Path, store: Store) -> Anchor | None:
