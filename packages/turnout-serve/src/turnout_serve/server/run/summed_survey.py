@@ -72,21 +72,18 @@ class SummedSurvey:
             clients: those that completed the phase.
             earlier: groups of earlier sums, as by `as_bits`, which clients hold against another one that is too similar.
         """
+        clients = sorted(clients)
         if self.phase is not None:
-            self._gathered(self.phase, sorted(clients))
+            self.culprits |= self._side().gathered(self.phase, clients)
+            self._attendance.gathered(self.phase, clients)
         if self.step == len(PHASES):
             return []
-        clients = sorted(clients)
         least = self.layout.masking.min_clients
         if self.phase is None and len(clients) >= least and not (clients := apart(clients, earlier, least, self._seed)):
             self._reason = f"every group of these clients differs from an earlier one by fewer than {least} clients"
         chosen = self._attendance.ask(PHASES[self.step], clients)
         self.step += 1
         return chosen
-
-    def _gathered(self, phase: str, clients: Sequence[int]) -> None:
-        self.culprits |= self._side().gathered(phase, clients)
-        self._attendance.gathered(phase, clients)
 
     def inputs(self, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their tasks of the present phase, ``[1, ...]`` by name."""
