@@ -11,10 +11,10 @@ from typing import Any
 from starlette.requests import Request
 
 from turnout_serve.server.enrollment import UNKNOWN, hashed
-from turnout_serve.server.http.handshake import CERTIFICATE
 from turnout_serve.server.http.limits import network_of
 from turnout_serve.server.http.requests import header
 from turnout_serve.server.http.routes import Sender
+from turnout_serve.server.http.uvicorn_server import CERTIFICATE
 from turnout_serve.server.options import Options
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused

@@ -11,9 +11,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
-from turnout_serve.server.http.handshake import CERTIFICATE, Handshake, subject_of
 from turnout_serve.server.http.limits import Limits, Peers, network_of
 from turnout_serve.server.http.proxies import Networks, Proxies
+from turnout_serve.server.http.uvicorn_server import CERTIFICATE, Handshake, subject_of
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
