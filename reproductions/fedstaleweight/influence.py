@@ -29,7 +29,7 @@ import torch
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, count
 from turnout.core.types import Federation, Report
-from turnout.protocol.influence import Influence
+from turnout.protocol.client_arrays import Influence
 from turnout.simulation.schedule import Timeline
 
 Weigh = Callable[[np.ndarray], np.ndarray]
