@@ -14,9 +14,8 @@ from turnout import Experiment, Population, fedau
 from turnout.core.checks import CheckpointError
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
-from turnout_serve.server.journal.chain import Chain
 from turnout_serve.server.journal.entries import Entry, chained, first_link
-from turnout_serve.server.journal.replay import replay
+from turnout_serve.server.journal.replay import Chain, replay
 
 from .conftest import scratch
 from .world import DATA, LOCAL, World

@@ -7,8 +7,8 @@ from tests.laws.recipes import DATA
 
 import turnout as to
 from turnout.pieces.aggregation import SecureSum
+from turnout_serve.server.journal.checkpoints import save
 from turnout_serve.server.journal.replay import replay
-from turnout_serve.server.journal.saved_state import save
 
 from .world import LOCAL, simulated_in_order
 

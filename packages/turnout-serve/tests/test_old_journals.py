@@ -9,10 +9,10 @@ import pytest
 
 from turnout.record import checkpoint
 from turnout_serve.cli.deployed import settings_in
+from turnout_serve.server.journal.checkpoints import restore
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.recovery import opened
 from turnout_serve.server.journal.replay import replay
-from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.run.served_experiment import ServedExperiment
 from turnout_serve.server.store.store import Store
 

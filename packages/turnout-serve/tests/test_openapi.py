@@ -17,8 +17,7 @@ from turnout.models import Cnn, Logistic, Mlp
 from turnout.protocol.pace.actions import PHASES, REASONS
 from turnout_serve.client.calls import MOST_JSON, MOST_SECONDS
 from turnout_serve.client.computer import Computer
-from turnout_serve.server.http.app import ROUTES
-from turnout_serve.server.http.join_page import JoinPage
+from turnout_serve.server.http.app import ROUTES, JoinPage
 from turnout_serve.server.http.limits import Limits
 from turnout_serve.server.http.openapi import document
 from turnout_serve.server.http.routes import routes_of

@@ -1,23 +1,28 @@
-"""The HTTP application of a run: all of its routes, and who may use them."""
+"""The HTTP application of a run: all of its routes, who may use them, and the page that turns a browser into a client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
 from typing import Any
+
+from starlette.responses import HTMLResponse, Response
 
 from turnout_serve.server.http.administration import Administration
 from turnout_serve.server.http.client_routes import ClientRoutes
 from turnout_serve.server.http.downloads import ModelRoutes
-from turnout_serve.server.http.endpoints import Endpoints
+from turnout_serve.server.http.endpoints import PAGE_HEADERS, Endpoints
 from turnout_serve.server.http.gate import Gate
-from turnout_serve.server.http.join_page import JoinPage
-from turnout_serve.server.http.routes import routes_of
+from turnout_serve.server.http.routes import route, routes_of
 from turnout_serve.server.http.status import status
 from turnout_serve.server.http.task_routes import TaskRoutes
 from turnout_serve.server.options import Options
 from turnout_serve.server.service import Service
 from turnout_serve.wire.data_shape import DataShape
 from turnout_serve.wire.status import Status
+
+_JOIN_POLICY = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-src 'self'")
 
 
 class Http(Endpoints):
@@ -60,6 +65,26 @@ class Http(Endpoints):
         """Answer the long polls of clients; all of them if the run is over. Any thread may call this."""
         everyone = self._service.driver.over is not None or self._service.writer.draining
         self.waiting.wake(None if everyone else clients)
+
+
+class JoinPage:
+    """The endpoints of ``turnout serve --page``: the page that turns a browser into a client, and its JavaScript client."""
+
+    @route("GET", "/join", {200: ("text/html", "A page.")}, "anyone")
+    async def join(self) -> Response:
+        """Show a page that turns a browser into a client."""
+        return HTMLResponse(_file("join.html"), headers={**PAGE_HEADERS, "content-security-policy": _JOIN_POLICY})
+
+    @route("GET", "/turnout.js", {200: ("text/javascript", "A module.")}, "anyone")
+    async def module(self) -> Response:
+        """Give the client for browsers and for Node."""
+        headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
+        return Response(_file("turnout.js"), headers=headers, media_type="text/javascript")
+
+
+@cache
+def _file(name: str) -> str:
+    return files("turnout_serve.client").joinpath("javascript", name).read_text(encoding="utf-8")
 
 
 ROUTES = routes_of(Http, ClientRoutes, ModelRoutes, TaskRoutes, Administration)

@@ -16,10 +16,10 @@ from turnout.record import checkpoint
 from turnout.record.contents import Unreadable, restoring
 from turnout.record.describe import differences, without_neutral
 from turnout.record.lock import locked
+from turnout_serve.server.journal.checkpoints import restore
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry, read_json
 from turnout_serve.server.journal.retention import anchors
-from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.run.ledger import Ledger
 from turnout_serve.server.run.noise import Releases, fresh
 from turnout_serve.server.run.setting import RunSetting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,17 +12,18 @@ from turnout.core.checks import CheckpointError
 from turnout.protocol.survey import ClosedSurvey
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
-from turnout_serve.server.journal.chain import RESTORE, Chain
+from turnout_serve.server.journal.checkpoints import restore
 from turnout_serve.server.journal.driver import Driver
-from turnout_serve.server.journal.entries import Entry
+from turnout_serve.server.journal.entries import Entry, first_link
 from turnout_serve.server.journal.receipts import Receipts
 from turnout_serve.server.journal.retention import replay_start
-from turnout_serve.server.journal.saved_state import restore
 from turnout_serve.server.journal.trace import Replayed, Visits
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.store.files import ReportLost
 from turnout_serve.server.store.store import Store
 from turnout_serve.wire.administrator import JOURNAL_FILE
+
+_RESTORE = "restore the journal from a copy"
 
 
 def replay(
@@ -87,7 +89,15 @@ def _applied(driver: Driver, folder: Path, chain: Chain, saved: _Saved, receipts
     for entry in journal.entries(driver.applied):
         chain.verify(entry)
         _check_report(journal, entry, lost)
-        _apply(driver, entry, folder, visits, receipts)
+        version = driver.version
+        running = driver.run is not None and getattr(
+            driver.run.scheduler.pace, "running", False
+        )  # the cohort is selected
+        with restoring(f"entry {entry.number} of the journal of {folder}", entry.kind):
+            receipts.arrived(driver, entry)
+            effects = driver.apply(entry)
+            visits.note(driver, entry, effects, version, running)
+            receipts.ended(effects)
         saved.compare_head(entry.number, chain.head)
         first, last = entry.time if first is None else first, entry.time
     visits.end(driver, last)
@@ -111,16 +121,6 @@ def _restore_anchor(driver: Driver, folder: Path, journal: Store, whole: bool) -
         restore(driver, *checkpoint.load(anchor.path), folder)
 
 
-def _apply(driver: Driver, entry: Entry, folder: Path, visits: Visits, receipts: Receipts) -> None:
-    """Apply an entry, and note what it says of visits and reports."""
-    version, running = driver.version, _running(driver)
-    with restoring(f"entry {entry.number} of the journal of {folder}", entry.kind):
-        receipts.arrived(driver, entry)
-        effects = driver.apply(entry)
-        visits.note(driver, entry, effects, version, running)
-        receipts.ended(effects)
-
-
 def _check_report(journal: Store, entry: Entry, lost: set[int]) -> None:
     """Check that the file of a report is what the journal says, also if no step has used it.
 
@@ -138,9 +138,59 @@ def _check_report(journal: Store, entry: Entry, lost: set[int]) -> None:
         ) from error
 
 
-def _running(driver: Driver) -> bool:
-    """Return whether the cohort of the present round was selected already."""
-    return driver.run is not None and getattr(driver.run.scheduler.pace, "running", False)
+class Chain:
+    """Verify the links of a journal while its entries are read, so that no changed entry goes unnoticed.
+
+    A printed head, or that of a checkpoint, is evidence for all entries up to it; see `Entry.link`.
+
+    Args:
+        run: name of the run.
+        links: number and link of each entry that has one, from the one before the first entry that is verified.
+
+    Attributes:
+        head: link of the last entry; None before the first that has one.
+        begins: number of the first entry that has a link; earlier versions wrote none. None before it.
+    """
+
+    def __init__(self, run: str, links: Iterator[tuple[int, str]]) -> None:
+        self._links = links
+        self._before, self._next = (0, first_link(run)), next(links, None)
+        self.head: str | None = None
+        self.begins: int | None = None
+
+    def verify(self, entry: Entry) -> None:
+        """Verify the next entry.
+
+        Raises:
+            CheckpointError: if it was changed, or its link was.
+        """
+        while self._next is not None and self._next[0] < entry.number:
+            self._before, self._next = self._next, next(self._links, None)
+        if self.begins is None and (self._next is None or self._next[0] > entry.number):
+            return  # of an earlier version, or behind one
+        first = self.begins is None and self._before[0] == 0
+        link = entry.link(self._before[1])
+        if (not first and self._before[0] != entry.number - 1) or self._next != (entry.number, link):
+            raise CheckpointError(
+                f"the journal breaks at entry {entry.number:,}, a {entry.kind!r}: the server has not written it so, or not "
+                f"behind entry {entry.number - 1:,}: {_RESTORE}"
+            )
+        self.begins = self.begins or entry.number
+        self.head = link
+
+    def verify_end(self, last: int) -> None:
+        """Verify that the journal ends where its links do.
+
+        Raises:
+            CheckpointError: if entries are missing behind the last one.
+        """
+        while self._next is not None and self._next[0] <= last:
+            self._next = next(self._links, None)
+        if self._next is not None:
+            raise CheckpointError(
+                f"the journal breaks behind entry {last:,}: the server has written further ones, which are missing: "
+                f"{_RESTORE}"
+            )
 
 
 class _Saved:
@@ -171,7 +221,7 @@ class _Saved:
         if known is not None and number == self._facts.get("journal") and head != known:
             raise CheckpointError(
                 f"the journal breaks at or before entry {number:,}: {self._folder / checkpoint.FILE} was saved after another "
-                f"entry {number:,}: {RESTORE}"
+                f"entry {number:,}: {_RESTORE}"
             )
 
     def verify_end(self, driver: Driver) -> None:
@@ -184,11 +234,11 @@ class _Saved:
         if driver.applied < number:
             raise CheckpointError(
                 f"the journal breaks behind entry {driver.applied:,} (step {driver.version:,}): the checkpoint of "
-                f"{self._folder} was saved after entry {number:,} (step {version:,}): {RESTORE}"
+                f"{self._folder} was saved after entry {number:,} (step {version:,}): {_RESTORE}"
             )
         if self._facts and driver.version == version == 0:
             self.compare(driver)
         if self._facts and self.same is None:
             raise CheckpointError(
-                f"the journal of {self._folder} does not lead to step {version:,}, that of its checkpoint: {RESTORE}"
+                f"the journal of {self._folder} does not lead to step {version:,}, that of its checkpoint: {_RESTORE}"
             )

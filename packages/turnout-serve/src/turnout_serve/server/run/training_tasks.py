@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from turnout.core.types import State
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Ask, Drop, SetTimer
 from turnout_serve.server.journal.entries import Outcome
@@ -65,16 +64,12 @@ class TrainingTasks:
             for client, task in zip(ask.clients, ask.tasks, strict=True):
                 self._coordinator.scheduler.died(self._book.effects.time, client, task)
             return
-        self._assign(ask, extra)
-        self._book.effects.assigned += ask.clients
-
-    def _assign(self, ask: Ask, extra: Mapping[int, State]) -> None:
-        """Make the tasks of clients, with the inputs of each client in an extra phase."""
         orders, model = self._coordinator.orders(ask), self._publish()
         for order in orders:
             told = plain_row(extra.get(order.client, order.inputs), 0)
             about = order.task, order.version, order.phase, order.repeat_index, model.digest, model.size
             self._book.add(order.client, Assignment(*about, self._heartbeat, told))
+        self._book.effects.assigned += ask.clients
 
     def timer(self, timer: SetTimer) -> None:
         """Set a timer, and forget those that the pace does not wait for any more."""

@@ -44,7 +44,7 @@ LINKS = sa.Table(
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("link", sa.Text, nullable=False),
 )
-"""The link of each entry of the journal; see `turnout_serve.server.journal.chain`."""
+"""The link of each entry of the journal; see `turnout_serve.server.journal.replay`."""
 TASKS = sa.Table(
     "tasks",
     METADATA,
