@@ -129,9 +129,7 @@ class Service:
         if self.driver.over is not None:
             self.timeouts.leave(client)  # it goes home, and no evaluation or query is to wait for it
             return {"over": self.driver.over, "model": self.driver.publication.digest}
-        if after >= self.driver.version:
-            return None
-        if self.timeouts.suspension(client):
+        if after >= self.driver.version or self.timeouts.suspension(client):
             return None
         self.timeouts.join(client, wait + self.leases.grace)
         if (task := self.driver.task_of(client)) is not None:

@@ -98,7 +98,7 @@ class OpenSurvey:
         self.survey.answered(client, answer)
 
     def begin_phase(self, barred: Collection[int], earlier: Sequence[int]) -> list[int]:
-        """Begin the next phase of a masked sum; return the clients to ask, or none where the sum cannot go on.
+        """Begin the next phase of a masked sum; return the clients to ask, or none where there is no further phase.
 
         Args:
             barred: clients that are excluded.

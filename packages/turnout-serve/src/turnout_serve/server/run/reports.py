@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -97,19 +96,12 @@ class Reports:
             reports = StreamingSum(server.algorithm, server.state, server.federation, deferred=mapped)
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
-            with _blaming(int(task)):
+            try:
                 body = self.content(int(task), self.bodies[int(task)], self._store.files.report_file)
                 report = expected.read(body, int(client), int(version), int(repeat), checked=True)
+            except Exception as error:
+                if is_of_the_machine(error):
+                    raise
+                raise Unusable([int(task)], repr(error)) from error
             reports.add(report)
         return reports.reports()
-
-
-@contextmanager
-def _blaming(task: int) -> Iterator[None]:
-    """Turn an error of reading into `Unusable` for a task, unless the machine is to blame."""
-    try:
-        yield
-    except Exception as error:
-        if is_of_the_machine(error):
-            raise
-        raise Unusable([task], repr(error)) from error

@@ -179,25 +179,18 @@ class Surveys:
     def _expired(self, timer: int) -> None:
         """End the survey, or its phase, whose timer has expired; a timer of an earlier phase has no effect."""
         opened = next((opened for opened in self.open.values() if opened.timer == timer), None)
-        if opened is None:
-            return
-        if opened.masked is None:
-            self._close(opened)
-            return
-        self._end_all(opened)
-        self._begin_phase(opened)
+        if opened is not None:
+            self._end_all(opened)
+            self._begin_phase(opened)
 
     def advance(self) -> None:
         """End all surveys, and phases of masked sums, in which no client is left to answer."""
         while done := [opened for opened in self.open.values() if opened.survey.done]:
             for opened in done:
-                if opened.masked is None:
-                    self._close(opened)
-                else:
-                    self._begin_phase(opened)
+                self._begin_phase(opened)
 
     def _begin_phase(self, opened: OpenSurvey) -> None:
-        """Begin the next phase of a masked sum, or end the survey."""
+        """Begin the next phase of a masked sum, or end a survey that has no further one."""
         self.timers.pop(opened.timer, None)
         clients = opened.begin_phase(self.barred, self._earlier(opened))
         self.barred |= opened.culprits
