@@ -58,9 +58,8 @@ class Curves:
                 value = float(row[name])
                 points = self._points.setdefault(name, [])
                 index = bisect_left(points, version, key=itemgetter(0))
-                if points[index : index + 1] and points[index][0] == version:
-                    continue
-                points.insert(index, (version, value if math.isfinite(value) else None))
+                if index == len(points) or points[index][0] != version:
+                    points.insert(index, (version, value if math.isfinite(value) else None))
 
     def restore(self, history: History) -> None:
         """Restore the figures from the tables of a run."""

@@ -112,21 +112,19 @@ class Releases:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path, self._run = folder / RELEASES, run
-        self._made, self._steps, self._lost, self._answers = self._read()
+        self._made = self._read()
         self._diverged = False
 
-    def _read(self) -> tuple[int | None, str, Windows, int | None]:
-        """Return the number of releases, the digest of their reports, lost releases, and the number of noised answers.
-
-        Numbers are None where the file does not exist.
+    def _read(self) -> _Made | None:
+        """Return the contents of the file; None where it does not exist, or is of another run.
 
         Raises:
             CheckpointError: if a file cannot be read.
         """
         try:
-            facts = contents.check(self._path, _Made, contents.parse(contents.read_text(self._path)))
+            made = contents.check(self._path, _Made, contents.parse(contents.read_text(self._path)))
         except FileNotFoundError:
-            return None, "", (), None
+            return None
         except OSError as error:  # deleting it would spend the whole budget
             raise contents.Unreadable.of(self._path, error) from error
         except (ValueError, CheckpointError) as error:
@@ -134,13 +132,12 @@ class Releases:
                 f"{self._path} is damaged ({error}): delete it, and all remaining releases of the run are counted "
                 "as spent"
             ) from None
-        if facts.run != self._run:
-            return None, "", (), None
-        return facts.releases, facts.steps, facts.lost, facts.answers
+        return made if made.run == self._run else None
 
     def compare(self, number: int, steps: str) -> None:
         """Compare the reports of a replayed step with those of the last release in the file."""
-        self._diverged |= number == self._made and steps != self._steps
+        made = self._made
+        self._diverged |= made is not None and number == made.releases and steps != made.steps
 
     def lost(self, number: int, lost: Windows, most: int) -> Windows:
         """Return the releases that a journal does not know.
@@ -150,8 +147,8 @@ class Releases:
             lost: lost releases in the journal.
             most: maximum number of releases, all of which are counted where the file is missing.
         """
-        made = most if self._made is None else self._made
-        windows = [*lost, *self._lost]
+        made, known = (most, ()) if self._made is None else (self._made.releases, self._made.lost)
+        windows = [*lost, *known]
         if made > number:
             windows.append((number, made))
         elif self._diverged:  # a report of a step is missing, so that all steps since were taken again without it
@@ -165,7 +162,7 @@ class Releases:
             number: noised answers in the journal.
             most: maximum number of noised answers, all of which are counted where the file is missing.
         """
-        return max(0, (most if self._answers is None else self._answers) - number)
+        return max(0, (most if self._made is None else self._made.answers) - number)
 
     def note(self, number: int, noise: Noise, answers: int) -> None:
         """Write the numbers of releases and noised answers to the disk."""
