@@ -47,11 +47,6 @@ class Enrollment:
     def __len__(self) -> int:
         return len(self._clients)
 
-    @property
-    def places(self) -> int:
-        """Number of clients that count toward the maximum."""
-        return len(self) - sum(map(is_void, self._clients))
-
     def client_of(self, token: str) -> int | None:
         """Return the client that a token belongs to; None for an unknown one."""
         return self._clients.get(hashed(token))
@@ -87,7 +82,8 @@ class Enrollment:
         """Return the answer to a new client that is not admitted, with or without a code; None for one that is."""
         if (over := self._over()) is not None:
             return Verdict(410, {"reason": over})
-        if self.places >= self.max_clients or len(self) >= self._most_numbers:
+        places = len(self) - sum(map(is_void, self._clients))  # removed clients have given back theirs
+        if places >= self.max_clients or len(self) >= self._most_numbers:
             most = min(self.max_clients, self._most_numbers)
             return Verdict(403, {"reason": f"this federation has its {most} clients"})
         if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in used):

@@ -26,24 +26,20 @@ class Outcomes:
         engine: engine of the database.
 
     Attributes:
+        unwritten: outcomes that are in memory alone.
         last_taken: the last task of the training of each client whose report was taken.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._recent: dict[int, Outcome] = {}
-        self._unwritten: list[Outcome] = []
+        self.unwritten: list[Outcome] = []
         self.last_taken = self.taken()
-
-    @property
-    def unwritten(self) -> bool:
-        """True where some are in memory alone."""
-        return bool(self._unwritten)
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Add outcomes; the oldest ones in memory make room."""
         for outcome in outcomes:
-            self._unwritten.append(outcome)
+            self.unwritten.append(outcome)
             self._recent[outcome.task] = outcome
             if outcome.outcome == "taken" and outcome.task < FIRST_TASK:
                 self.last_taken[outcome.client] = outcome.task
@@ -75,13 +71,13 @@ class Outcomes:
 
     def write(self, connection: sa.Connection) -> None:
         """Write the outcomes that are in memory alone, in a transaction; call `written` once it is committed."""
-        if self._unwritten:
-            last = {outcome.task: vars(outcome) for outcome in self._unwritten}
+        if self.unwritten:
+            last = {outcome.task: vars(outcome) for outcome in self.unwritten}
             connection.execute(_upsert(upsert_of(self._engine)), list(last.values()))
 
     def written(self) -> None:
         """Note that the transaction of `write` was committed."""
-        self._unwritten = []
+        self.unwritten = []
 
 
 @cache
