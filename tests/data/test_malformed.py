@@ -370,12 +370,12 @@ def test_unsigned_labels_are_accepted():
             {"input_ids": [[1, 2]], "attention_mask": [[1]]},
             "text 0 has 2 tokens in 'input_ids' and 1 in 'attention_mask'",
         ),
-        ({"input_ids": [[1, 2]], "attention_mask": []}, "there are 1 texts in 'input_ids' and 0 in 'attention_mask'"),
+        ({"input_ids": [[1, 2]], "attention_mask": []}, "'input_ids' has 1 text and 'attention_mask' has 0"),
         (
             {"input_ids": [[1, 2]], "labels": [[1, 2, 3]], "attention_mask": [[1, 1]]},
             "text 0 has 3 tokens in 'labels' and 2 in 'attention_mask'",
         ),
-        ({"input_ids": [[1, 2]], "labels": []}, "there are 1 texts in 'input_ids' and 0 in 'labels'"),
+        ({"input_ids": [[1, 2]], "labels": []}, "'input_ids' has 1 text and 'labels' has 0"),
     ],
 )
 def test_non_integer_tokens_are_refused(columns, message):

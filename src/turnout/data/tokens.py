@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError, count, known_name
+from turnout.core.checks import ConfigurationError, DataError, count, counted, known_name
 from turnout.data.arrays import from_arrays, stack_targets
 from turnout.data.huggingface import check_split, number_of_classes, of_test
 from turnout.data.source import Source
@@ -96,7 +96,7 @@ def _check_same_lengths(columns: Mapping[str, Sequence[np.ndarray]]) -> None:
     """Check that two columns have as many entries for each text."""
     (one, texts), (other, marks) = columns.items()
     if len(texts) != len(marks):
-        raise DataError(f"there are {len(texts)} texts in {one!r} and {len(marks)} in {other!r}")
+        raise DataError(f"{one!r} has {counted(len(texts), 'text')} and {other!r} has {len(marks)}")
     for i, (text, mark) in enumerate(zip(texts, marks, strict=True)):
         if len(text) != len(mark):
             raise DataError(f"text {i} has {len(text)} tokens in {one!r} and {len(mark)} in {other!r}")
