@@ -441,6 +441,23 @@ def test_tables_of_the_page_are_those_of_the_published_rows(figure) -> None:
         assert line in page or not any(lead and lead.gap.is_better for lead in each), line
 
 
+@pytest.mark.parametrize("figure", RANKED)
+def test_tables_of_the_full_tier_are_those_of_the_published_rows(figure) -> None:
+    version = Version.read()
+    table = table_of(rows.published(version), version, "full", figure)
+    page = (ROOT / "docs/benchmark.md").read_text("utf-8").split("## The full tier")[1].split("\n## ")[0].splitlines()
+    first, second = (i for i, line in enumerate(page) if line.startswith("| rule |"))
+    page = page[first:second] if figure == RANKED[0] else page[second:]
+    of_reference = table.standings[version.reference]
+    means = [f"{100 * of_reference[cell.name].figures[figure].mean:.1f} %" for cell in table.cells]
+    assert f"| `{version.reference}` | {' | '.join(means)} |" in page
+    for rule in table.standings.keys() - {version.reference}:
+        found = [table.standings[rule].get(cell.name) for cell in table.cells]
+        gaps = [standing.gap if standing else None for standing in found]
+        shown = [("**{}**" if gap.is_better else "{}").format(gap.points) if gap else "–" for gap in gaps]
+        assert f"| `{rule}` | {' | '.join(shown)} |" in page
+
+
 def test_pages_say_what_the_published_rows_show() -> None:
     version = Version.read()
     published = rows.published(version)
@@ -448,7 +465,8 @@ def test_pages_say_what_the_published_rows_show() -> None:
     best, last = list(table.ranks)[:4], min(table.ranks.values()) + (table.critical or 0.0)
     best_for_clients = list(by_client.ranks)[:4]
     page, front = (" ".join((ROOT / name).read_text("utf-8").split()) for name in ("docs/benchmark.md", "README.md"))
-    searches = [cell["edges"] for row in published for cell in row["cells"].values() if "runs" in cell]
+    small = {cell.name for cell in version.of_tier("small")}
+    searches = [row["cells"][name]["edges"] for row in published for name in small if "runs" in row["cells"][name]]
     assert f"In {sum(map(bool, searches))} of {len(searches)} searches the budget ended" in page
     assert f"published rows of {len(by_client.standings)} rules" in page
     assert f"compares {len(by_client.standings)} rules" in front
