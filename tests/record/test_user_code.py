@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ def helped(path: Path, old: str = "", new: str = "") -> dict[str, Any]:
     for name, text in (("helper", HELPER), ("other", OTHER)):
         (path / f"{name}.py").write_text(text.replace(old, new), encoding="utf-8")
         sys.modules.pop(name, None)
+    shutil.rmtree(path / "__pycache__", ignore_errors=True)  # whose times are in seconds
     linecache.checkcache()
     sys.path.insert(0, str(path))
     try:

@@ -20,7 +20,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
 from turnout.data.names import check_names, names_of, names_read
 from turnout.experiment import Experiment
-from turnout.record.describe import describe, differences
+from turnout.record.describe import agreed, describe, differences
 from turnout_serve.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
 from turnout_serve.wire.data_shape import DataShape
 
@@ -64,7 +64,7 @@ def clients_experiment(
         )
     row = 0 if own_data else _row(client, data, made.data.num_clients)
     made = replace(made, device=device)
-    described, describes = describe(made), announcement["describes"]
+    described, describes = agreed(describe(made)), announcement["describes"]
     if different := list(differences(describes, {name: described.get(name) for name in describes})):
         raise ConfigurationError(
             f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"
