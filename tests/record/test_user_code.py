@@ -128,6 +128,39 @@ def test_changed_function_or_number_that_a_function_refers_to_is_noticed(
     assert list(differences({"code": before["code"]}, helped(tmp_path, old, new))) == []  # of an older version
 
 
+SAME = """
+import first, second
+
+def loss(outputs, targets):
+    return first.scale(outputs) + second.scale(outputs) + len(__file__)
+"""
+
+
+def test_names_of_two_modules_are_both_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whichever module is found first, which differs between processes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    texts = {"first": "ALPHA = 1\ndef scale(x):\n    return ALPHA * x\n"}
+    texts |= {"second": "ALPHA = 2\ndef scale(x):\n    return x / ALPHA\n", "same": SAME}
+
+    def described(**changed: str) -> dict[str, Any]:
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        for name, text in (texts | changed).items():
+            (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+            sys.modules.pop(name, None)
+        linecache.checkcache()
+        return code([loading.loaded(f"{tmp_path}/same.py:loss")])
+
+    before = described()
+    assert before["used"].keys() == {"ALPHA", "scale"}
+    assert before["used"]["ALPHA"] == "1, 2"
+    for name, text in texts.items():
+        if name != "same":
+            (difference,) = differences(before, described(**{name: text.replace("ALPHA = ", "ALPHA = 1")}))
+            assert difference.startswith("used.ALPHA")
+            (difference,) = differences(before, described(**{name: text.replace(" x", " 3 + x")}))
+            assert difference.startswith("used.scale")
+
+
 def test_what_a_function_refers_to_is_of_users_alone(tmp_path: Path):
     described = helped(tmp_path)
     assert described["code"].keys() == {"loss", "Net"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,9 @@ from types import CodeType
 from typing import Any
 
 _INSTALLED = ("site-packages", "dist-packages")
+_PACKAGES = ("turnout", "turnout_serve", "turnout_flower")
+_STANDARD = Path(inspect.__file__).parent
+_PLAIN = (int, float, str, bytes, type(None))
 _SAMPLE, _MOST_SAMPLES = 1 << 20, 64  # bytes of a sample of a file, and samples of one
 
 
@@ -22,12 +26,13 @@ def code(things: Iterable[Any]) -> dict[str, Any]:
     of users. What installed packages and the standard library define is left out, and so is what has no file. Blank lines
     and lines of comments do not count.
     """
-    sums, used = dict[str, str](), dict[str, str]()
+    sums, used, seen = dict[str, str](), defaultdict[str, set[str]](set), set[int]()
     for thing in things:
         if (source := _source(thing)) is not None:
             sums[thing.__qualname__] = source
-            _follow(thing, used)
-    others = {name: used[name] for name in sorted(used.keys() - sums.keys())}
+            _follow(thing, used, seen)
+    # Two modules may define one name: the order in which they are found differs between processes.
+    others = {name: ", ".join(sorted(used[name])) for name in sorted(used.keys() - sums.keys())}
     return ({"code": sums} if sums else {}) | ({"used": others} if others else {})
 
 
@@ -54,24 +59,27 @@ def _is_users(thing: Any) -> bool:
     return name.partition(".")[0] not in _PACKAGES and not installed
 
 
-def _follow(thing: Any, used: dict[str, str]) -> None:
-    """Add the sources and plain values that a function or class of a user refers to, by name."""
+def _follow(thing: Any, used: dict[str, set[str]], seen: set[int]) -> None:
+    """Add the sources and plain values that a function or class of a user refers to, by name, but not what was seen."""
+    seen.add(id(thing))
     found = [("base", base) for base in thing.__bases__] if inspect.isclass(thing) else []
     for member in vars(thing).values() if inspect.isclass(thing) else [thing]:
         found += _references(getattr(member, "__func__", getattr(member, "fget", member)))
     for name, value in found:
         if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(part, _PLAIN) for part in value)):
-            used[name] = repr(value)
-        elif (source := _source(value)) is not None and value.__qualname__ not in used:
-            used[value.__qualname__] = source
-            _follow(value, used)
+            used[name].add(repr(value))
+        elif id(value) not in seen and (source := _source(value)) is not None:
+            used[value.__qualname__].add(source)
+            _follow(value, used, seen)
 
 
 def _references(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names in the body of a function with their values, in its module and in modules of users that it names."""
     if not inspect.isfunction(function):
         return
-    names = set(_names(function.__code__))
+    names = {
+        name for name in _names(function.__code__) if not name.startswith("__")
+    }  # __file__ differs between machines
     modules = [
         value for name in names if inspect.ismodule(value := function.__globals__.get(name)) and _is_users(value)
     ]
@@ -88,11 +96,6 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if inspect.iscode(constant):
             yield from _names(constant)
-
-
-_PACKAGES = ("turnout", "turnout_serve", "turnout_flower")
-_STANDARD = Path(inspect.__file__).parent
-_PLAIN = (int, float, str, bytes, type(None))
 
 
 def of_files(paths: Iterable[Path]) -> dict[str, str]:
