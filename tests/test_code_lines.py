@@ -3,7 +3,7 @@
 import pytest
 from scripts import code_lines
 
-LIMITS = {"turnout": 38_961, "turnout-serve": 11_429, "turnout-flower": 800}
+LIMITS = {"turnout": 38_963, "turnout-serve": 11_429, "turnout-flower": 800}
 """Who raises a number says in the commit what the lines are for, and what was left out instead."""
 
 

@@ -1,4 +1,4 @@
-"""What every recipe is written with: `compose`, the registry of recipes, and the types and defaults of common arguments."""
+"""Name what every recipe is written with: `compose`, the registry, and the types and defaults of common arguments."""
 
 from turnout.algorithms.compose import compose as compose
 from turnout.base import ALGORITHMS as ALGORITHMS

@@ -124,24 +124,23 @@ def started(device: str) -> Iterator[None]:
     # Functions of this module have the default group as a default argument. If tracing imported it later, they would keep the
     # group alive after it was destroyed, and gloo's threads abort a process whose interpreter they outlive.
     importlib.import_module("torch.distributed.nn.functional")
-    with _together():
+    with _together(ValueError):
         distributed.init_process_group("nccl" if on_gpu else "gloo")
     yield
     distributed.destroy_process_group()  # not after an error, where it would wait for lost processes
 
 
 @contextmanager
-def _together() -> Iterator[None]:
-    """Explain the error of a collective operation.
+def _together(*errors: type[Exception]) -> Iterator[None]:
+    """Explain a RuntimeError, or one of these errors, of a collective operation.
 
     Raises:
         ProcessLost: if it fails.
     """
     try:
         yield
-    except (RuntimeError, ValueError) as error:
-        said = (
-            re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__
-        )  # without positions in the source of gloo
+    except (RuntimeError, *errors) as error:
+        # Without positions in the source of gloo.
+        said = re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__
         why = said.splitlines()[0].split(". ")[0].strip()
         raise ProcessLost(f"another process of this run was lost ({why})") from error

@@ -44,7 +44,7 @@ class Reached:
 
 
 class Recorded:
-    """What a run has recorded, as tables and as figures computed from them.
+    """Hold the tables that a run has recorded, and compute figures from them.
 
     Args:
         log: the rounds recorded so far; None is none.

@@ -114,7 +114,7 @@ class SimulatedClients:
 
     @cached_property
     def work(self) -> Hashable:
-        """What local steps depend on beside tasks and data, which is hashable; None if they may depend on more."""
+        """The values that local steps depend on beside tasks and data, hashable; None if they may depend on more."""
         algorithm, objective, data = self.algorithm, self.workspace.objective, self.workspace.data
         # The bits of a measurement depend on whether all clients have the same model.
         more = algorithm.measurements or self.speed is not None or self.opt_in.requirement is not None

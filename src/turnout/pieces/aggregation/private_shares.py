@@ -1,4 +1,4 @@
-"""What clients do for a private sum: add shares of the noise, and clip and add noise under secure aggregation."""
+"""Add shares of the noise of a private sum at clients, and clip and add noise under secure aggregation."""
 
 from __future__ import annotations
 
